@@ -1,0 +1,5 @@
+//! The `dislock` program: everything it does is in the library.
+
+fn main() -> std::process::ExitCode {
+    dislock::cli::main()
+}

@@ -1,0 +1,4 @@
+//! Decisions, and nothing else: no I/O, no clock, no environment, no threads, no randomness.
+//!
+//! Everything here takes the instant and the facts it needs as arguments and returns a decision;
+//! the modules that do things obey.
