@@ -5,6 +5,7 @@
 pub mod cli;
 mod clock;
 mod error;
+mod lease;
 mod rules;
 
 pub use error::{Error, Result};
