@@ -5,3 +5,4 @@
 
 pub(crate) mod lease;
 pub(crate) mod outcome;
+pub(crate) mod retry;

@@ -43,7 +43,7 @@ impl Ended {
 /// elsewhere.
 pub(crate) fn exit_code_of(error: &Error, conflict: i32) -> i32 {
     match error.kind() {
-        Kind::Configuration { .. } => USAGE,
+        Kind::Configuration(_) => USAGE,
         Kind::NotAcquired(_) => conflict,
         Kind::LeaseLost { .. } => LEASE_LOST_EXIT_CODE,
         Kind::Database { .. } | Kind::System { .. } => FAILURE,
