@@ -7,6 +7,7 @@ mod clock;
 #[allow(dead_code, reason = "wired up by the next change")]
 mod db;
 mod error;
+mod lease;
 mod rules;
 
 pub use error::{Error, Result};

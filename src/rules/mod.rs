@@ -2,3 +2,7 @@
 //!
 //! Everything here takes the instant and the facts it needs as arguments and returns a decision;
 //! the modules that do things obey.
+
+pub(crate) mod lease;
+pub(crate) mod outcome;
+pub(crate) mod retry;
