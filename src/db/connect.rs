@@ -11,6 +11,8 @@ mod attempt;
 mod error;
 mod socket;
 mod stream;
+#[cfg(all(test, feature = "tls"))]
+mod tests;
 
 use std::time::Duration;
 

@@ -1,0 +1,3 @@
+mod certificates;
+mod server;
+mod table;
