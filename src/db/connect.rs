@@ -11,7 +11,7 @@ mod attempt;
 mod error;
 mod socket;
 mod stream;
-#[cfg(all(test, feature = "tls"))]
+#[cfg(test)]
 mod tests;
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+#![cfg(feature = "tls")]
+
 mod certificates;
 mod server;
 mod table;

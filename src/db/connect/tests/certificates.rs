@@ -150,7 +150,8 @@ pub(super) fn identities(ca: &Authority) -> Vec<Identity> {
         params.not_after = date_time_ymd(2021, 1, 1);
         Authority::self_signed(params)
     };
-    let version_1 = version_1(ca, HOST);
+    let mut expired_v1 = params(HOST, &[]);
+    expired_v1.not_after = date_time_ymd(2021, 1, 1);
 
     vec![
         ca.identity("name", &good),
@@ -248,14 +249,15 @@ pub(super) fn identities(ca: &Authority) -> Vec<Identity> {
             root: leaf,
         },
         expired_root.identity("expired root", &good),
-        version_1,
+        version_1(ca, "version 1", &params(HOST, &[])),
+        version_1(ca, "version 1, expired", &expired_v1),
     ]
 }
 
 /// What the PostgreSQL manual's recipe makes with an OpenSSL before 3.2. No library of ours writes
 /// it, so it is made of a newer one without the fields that version 1 lacks.
-fn version_1(ca: &Authority, host: &str) -> Identity {
-    let (pem, key) = ca.issue(&params(host, &[]));
+fn version_1(ca: &Authority, name: &'static str, params: &CertificateParams) -> Identity {
+    let (pem, key) = ca.issue(params);
     let der = pem_to_der(&pem);
     let (_, certificate, _) = element(&der);
     let (_, tbs, after_tbs) = element(certificate);
@@ -281,7 +283,7 @@ fn version_1(ca: &Authority, host: &str) -> Identity {
     let signature = tlv(0x03, &[&[0], signature.as_ref()].concat());
     let der = tlv(0x30, &[&tbs, algorithm, &signature].concat());
     Identity {
-        name: "version 1",
+        name,
         chain: der_to_pem(&der),
         key,
         root: ca.pem.clone(),
