@@ -236,6 +236,29 @@ fn connecting_and_closing_say_no_more_than_they_must() {
 }
 
 #[test]
+fn direct_tls_asks_no_question_and_says_which_servers_are_too_old() {
+    let server = server();
+    let (peer, record) = relay(server.port);
+    let target = format!(
+        "host=127.0.0.1 port={} user=postgres sslmode=require sslnegotiation=direct",
+        peer.port
+    );
+    let result = runtime().block_on(connect_within(&target, AMPLE));
+    let record = record.lock().unwrap().clone();
+    // The handshake's own version number opens the connection.
+    assert!(matches!(record.first(), Some(Burst::Request(hello)) if hello.starts_with(&[22, 3])));
+    if server.version() >= 17 {
+        result.unwrap();
+        // Its two flights; the startup message goes with the second.
+        let is_request = |burst: &&Burst| matches!(burst, Burst::Request(_));
+        assert_eq!(record.iter().filter(is_request).count(), 2);
+    } else {
+        let error = chain(&result.unwrap_err());
+        assert!(error.contains("needs PostgreSQL 17"), "{error}");
+    }
+}
+
+#[test]
 fn a_connection_ends_when_it_is_dropped_and_its_statement_when_it_is_cancelled() {
     let server = server();
     let sessions = |state: &str| {

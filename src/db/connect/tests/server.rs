@@ -149,6 +149,11 @@ impl Server {
         }
     }
 
+    /// The major version.
+    pub(super) fn version(&self) -> u32 {
+        self.ask("SHOW server_version_num").parse::<u32>().unwrap() / 10_000
+    }
+
     /// What psql says over the socket, as the superuser.
     pub(super) fn ask(&self, sql: &str) -> String {
         let target = format!(
