@@ -1,0 +1,4 @@
+//! Everything that knows PostgreSQL.
+
+pub(crate) mod connect;
+pub(crate) mod conninfo;
