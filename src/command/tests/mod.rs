@@ -1,5 +1,5 @@
 //! Tests with real processes. The supervisor runs in a process of its own, this test binary started
-//! once more (see `supervisor_process`), so that it can be killed, stopped and given a terminal.
+//! once more (see `BEFORE_MAIN`), so that it can be killed, stopped and given a terminal.
 
 mod course;
 mod guarding;
@@ -70,8 +70,6 @@ impl Setup {
             .collect();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["--exact", "command::tests::supervisor_process"])
-            .args(["--ignored", "--nocapture", "--test-threads=1"])
             .env(ARGS, OsString::from_vec(args.join(&SEPARATOR)))
             .env(GRACE, "10000")
             .env(MARK, &mark)
@@ -225,11 +223,17 @@ impl Drop for Supervisor {
     }
 }
 
-/// Not a test: what a [`Supervisor`] runs in its process.
-#[test]
-#[ignore = "a helper process of other tests"]
+/// Makes this binary a supervisor before `main`, if a test has started it as one: only there is it still
+/// a process with one thread, as the program is when it takes its signals over.
+#[used]
+#[expect(unsafe_code, reason = "says where the linker puts a function pointer")]
+// SAFETY: the section holds pointers to functions without arguments, as this is one.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = supervisor_process;
+
+/// What a [`Supervisor`] runs in its process.
 #[expect(clippy::exit, reason = "the code of the run is this process's own")]
-fn supervisor_process() {
+extern "C" fn supervisor_process() {
     let Some(args) = std::env::var_os(ARGS) else {
         return;
     };
