@@ -4,8 +4,13 @@
 #[doc(hidden)]
 pub mod cli;
 mod clock;
-#[allow(dead_code, reason = "wired up by the next change")]
-mod db;
+#[cfg(target_os = "linux")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "called by the command line and `run_with_locks`, which come next"
+)]
+mod command;
 mod error;
 mod lease;
 mod rules;
