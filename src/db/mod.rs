@@ -2,3 +2,5 @@
 
 pub(crate) mod connect;
 pub(crate) mod conninfo;
+#[cfg(feature = "tls")]
+mod tls;
