@@ -26,7 +26,7 @@ use self::attempt::{Driver, Encryption};
 use self::error::Failure;
 use self::socket::{Address, addresses};
 use self::stream::Encrypted;
-use super::conninfo::{Conninfo, Host, LoadBalanceHosts, TargetSessionAttrs};
+use super::conninfo::{Conninfo, Host, LoadBalanceHosts, TargetSessionAttrs, TlsOptions};
 
 /// For the goodbye, which nobody needs.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
@@ -46,8 +46,16 @@ pub(crate) struct Connection {
     client: Client,
     driver: DriverTask,
     runtime: Handle,
+    peer: Peer,
+}
+
+/// What a cancel request has to know: it goes where the connection goes, encrypted the same way.
+#[derive(Clone, Debug)]
+struct Peer {
+    host: Host,
     address: Address,
     encryption: Encryption,
+    tls: TlsOptions,
 }
 
 #[derive(Debug)]
@@ -61,7 +69,7 @@ impl Drop for DriverTask {
 
 impl Connection {
     /// Has to be called on a runtime.
-    fn start(client: Client, driver: Driver, address: Address, encryption: Encryption) -> Self {
+    fn start(client: Client, driver: Driver, peer: Peer) -> Self {
         let task = tokio::spawn(async move {
             if let Err(e) = driver.await {
                 log::debug!("connection to the database ended: {}", error::Chain(&e));
@@ -71,8 +79,7 @@ impl Connection {
             client,
             driver: DriverTask(task),
             runtime: Handle::current(),
-            address,
-            encryption,
+            peer,
         }
     }
 
@@ -85,9 +92,10 @@ impl Connection {
     /// Returns at once and tells nobody how it went: the request may come too late anyway.
     pub(crate) fn cancel(&self) {
         let token = self.client.cancel_token();
-        let (address, encryption) = (self.address.clone(), self.encryption);
+        let peer = self.peer.clone();
         let request = async move {
-            let stream = attempt::open_again(&address, encryption).await?;
+            let stream =
+                attempt::open_again(&peer.address, peer.encryption, &peer.tls, &peer.host).await?;
             token
                 .cancel_query_raw(stream, Encrypted)
                 .await
@@ -169,7 +177,7 @@ async fn try_host(
         let until = share(target, deadline, found.len() - i + rest);
         match timeout_at(until, try_address(target, host, address, wanted)).await {
             Ok(Ok(connection)) => return Ok(connection),
-            Ok(Err(failure @ Failure::Socket(_))) => last = failure,
+            Ok(Err(failure @ (Failure::Socket(_) | Failure::Handshake(..)))) => last = failure,
             Ok(Err(failure)) => return Err(failure),
             Err(_) => last = Failure::TimedOut,
         }
@@ -190,6 +198,7 @@ fn lets_search_go_on(failure: &Failure) -> bool {
         Failure::Lookup(_)
         | Failure::NoAddress
         | Failure::Socket(_)
+        | Failure::Handshake(..)
         | Failure::TimedOut
         | Failure::Unsuitable(_) => true,
         Failure::Login(e) => {
@@ -206,9 +215,15 @@ async fn try_address(
     address: &Address,
     wanted: TargetSessionAttrs,
 ) -> Result<Connection, Failure> {
-    let (client, driver, encryption) = attempt::log_in(target, host, address).await?;
-    let known = attempt::ServerState::reported(&driver);
-    let connection = Connection::start(client, driver, address.clone(), encryption);
+    let accepted = attempt::log_in(target, host, address).await?;
+    let known = attempt::ServerState::reported(&accepted.driver);
+    let peer = Peer {
+        host: host.clone(),
+        address: address.clone(),
+        encryption: accepted.encryption,
+        tls: target.tls.clone(),
+    };
+    let connection = Connection::start(accepted.client, accepted.driver, peer);
     attempt::check_session(connection.client(), known, wanted).await?;
     Ok(connection)
 }

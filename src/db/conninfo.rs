@@ -145,6 +145,8 @@ pub(crate) struct TlsOptions {
     pub(crate) sni: bool,
     pub(crate) min_version: Option<TlsVersion>,
     pub(crate) max_version: Option<TlsVersion>,
+    /// What the roots have revoked; by default `root.crl` there, if it exists.
+    pub(crate) revocation_list: Option<PathBuf>,
     /// `~/.postgresql`, unless there is no home.
     pub(crate) directory: Option<PathBuf>,
 }
@@ -239,10 +241,8 @@ fn refuse_what_cannot_be_honoured(settings: &Settings) -> Result<(), ConninfoErr
         }
     }
     if SslMode::given(settings)? != Some(SslMode::Disable) {
-        for keyword in ["sslcrl", "sslcrldir"] {
-            if settings.nonempty(keyword)?.is_some() {
-                return unsupported(keyword);
-            }
+        if settings.nonempty("sslcrldir")?.is_some() {
+            return unsupported("sslcrldir");
         }
     }
     match settings.nonempty("replication")? {
@@ -379,6 +379,7 @@ fn tls_options(
             .is_none_or(|sni| sni.starts_with('1')),
         min_version,
         max_version,
+        revocation_list: settings.path("sslcrl"),
         directory: home.map(|home| home.join(".postgresql")),
     })
 }

@@ -1,16 +1,20 @@
 //! One address: socket, encryption, login, and whether the server is one that will do.
 
-use tokio_postgres::Client;
-use tokio_postgres::config::{
-    ChannelBinding as DriverBinding, SslMode as DriverTls, SslNegotiation,
-};
+#[cfg(feature = "tls")]
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_postgres::{Client, config as driver};
 
+use super::CANNOT_CONNECT_NOW;
 use super::error::Failure;
 use super::socket::{Address, Socket};
 use super::stream::{Encrypted, LoginWatch, Stream};
+#[cfg(feature = "tls")]
+use crate::db::conninfo::SslNegotiation;
 use crate::db::conninfo::{
-    ChannelBinding, Conninfo, Host, SslMode, TargetSessionAttrs, TcpOptions,
+    ChannelBinding, Conninfo, Host, SslMode, TargetSessionAttrs, TcpOptions, TlsOptions,
 };
+#[cfg(feature = "tls")]
+use crate::db::tls::{self, TlsError};
 
 /// The driver's future that does the reading and writing.
 pub(super) type Driver = tokio_postgres::Connection<Stream, Stream>;
@@ -36,6 +40,13 @@ fn ways(mode: SslMode, address: &Address) -> &'static [Encryption] {
     }
 }
 
+/// A connection that the server has accepted.
+pub(super) struct LoggedIn {
+    pub(super) client: Client,
+    pub(super) driver: Driver,
+    pub(super) encryption: Encryption,
+}
+
 /// Why one way of encrypting failed, and whether the other may be tried.
 struct Trouble {
     failure: Failure,
@@ -56,11 +67,11 @@ pub(super) async fn log_in(
     target: &Conninfo,
     host: &Host,
     address: &Address,
-) -> Result<(Client, Driver, Encryption), Failure> {
+) -> Result<LoggedIn, Failure> {
     let mut first = None;
     for &way in ways(target.tls.mode, address) {
         match log_in_once(target, host, address, way).await {
-            Ok((client, driver)) => return Ok((client, driver, way)),
+            Ok(logged_in) => return Ok(logged_in),
             Err(Trouble { failure, fallback }) => match first.take() {
                 Some(first) => return Err(both(way, first, failure)),
                 None if fallback => first = Some(failure),
@@ -90,48 +101,129 @@ async fn log_in_once(
     host: &Host,
     address: &Address,
     way: Encryption,
-) -> Result<(Client, Driver), Trouble> {
+) -> Result<LoggedIn, Trouble> {
     let socket = address
         .open(&target.tcp)
         .await
         .map_err(|e| Trouble::decisive(Failure::Socket(e)))?;
+    check_peer(target, &socket).map_err(Trouble::decisive)?;
     let login = LoginWatch::default();
-    let stream = match way {
-        Encryption::Plain => {
-            check_peer(target, &socket).map_err(Trouble::decisive)?;
-            Stream::plain(socket, login.clone())
-        }
-        Encryption::Tls => {
-            return Err(Trouble {
-                failure: Failure::refused("TLS is not built yet"),
-                fallback: target.tls.mode == SslMode::Prefer,
+    let (stream, way) = match way {
+        Encryption::Plain => (Stream::plain(socket, login.clone()), way),
+        Encryption::Tls => encrypt(socket, &target.tls, host, login.clone()).await?,
+    };
+    let result = driver_config(target, host, way)
+        .connect_raw(stream, Encrypted)
+        .await;
+    let error = match result {
+        Ok((client, driver)) => {
+            return Ok(LoggedIn {
+                client,
+                driver,
+                encryption: way,
             });
         }
+        Err(error) => error,
     };
-    driver_config(target, host, way)
-        .connect_raw(stream, Encrypted)
-        .await
-        .map_err(|e| Trouble {
-            // libpq tries the other way only when the server refused before it let us in.
-            fallback: e.as_db_error().is_some() && !login.is_authenticated(),
-            failure: match host.password {
-                None if login.was_challenged() && e.as_db_error().is_none() => {
-                    Failure::refused("the server asks for a password, and none is given")
+    let sqlstate = error.code().map(|code| code.code());
+    Err(Trouble {
+        // libpq tries the other way only when the server refused before it let us in.
+        fallback: sqlstate.is_some_and(|code| code != CANNOT_CONNECT_NOW)
+            && !login.is_authenticated(),
+        failure: match host.password {
+            None if login.was_challenged() && sqlstate.is_none() => {
+                Failure::refused("the server asks for a password, and none is given")
+            }
+            _ => Failure::Login(error),
+        },
+    })
+}
+
+/// Turns a fresh socket into an encrypted stream; or, where the mode allows it and the server knows
+/// no TLS, into a plain one.
+#[cfg(feature = "tls")]
+async fn encrypt(
+    mut socket: Socket,
+    options: &TlsOptions,
+    host: &Host,
+    login: LoginWatch,
+) -> Result<(Stream, Encryption), Trouble> {
+    if options.negotiation == SslNegotiation::Postgres {
+        let answer = ask_for_tls(&mut socket)
+            .await
+            .map_err(|e| Trouble::decisive(Failure::Socket(e)))?;
+        match answer {
+            b'S' => {}
+            b'N' if options.mode == SslMode::Prefer => {
+                return Ok((Stream::plain(socket, login), Encryption::Plain));
+            }
+            b'N' => {
+                return Err(Trouble::decisive(Failure::refused(
+                    "the server does not support TLS",
+                )));
+            }
+            // An error message, perhaps; but nobody vouches for it yet.
+            _ => {
+                return Err(Trouble::decisive(Failure::refused(
+                    "the server answers the request for TLS with something else",
+                )));
+            }
+        }
+    }
+    match tls::handshake(socket, options, host.name()).await {
+        Ok((stream, binding)) => Ok((Stream::tls(stream, binding, login), Encryption::Tls)),
+        Err(e) => Err(Trouble {
+            failure: match e {
+                TlsError::Io(e) => {
+                    Failure::Handshake(e, options.negotiation == SslNegotiation::Direct)
                 }
-                _ => Failure::Login(e),
+                TlsError::Refused(why, cause) => Failure::Refused(why, cause),
             },
-        })
+            fallback: true,
+        }),
+    }
+}
+
+/// Never reached: [`ways`] offers no TLS in such a build.
+#[cfg(not(feature = "tls"))]
+async fn encrypt(
+    _socket: Socket,
+    _options: &TlsOptions,
+    _host: &Host,
+    _login: LoginWatch,
+) -> Result<(Stream, Encryption), Trouble> {
+    Err(Trouble::decisive(Failure::refused(
+        "this build of dislock has no TLS",
+    )))
+}
+
+/// PostgreSQL's own question before TLS. Its answer is one byte, and no more than that is read: what
+/// may follow in plain text is not to be taken for something that was encrypted.
+#[cfg(feature = "tls")]
+async fn ask_for_tls(socket: &mut Socket) -> std::io::Result<u8> {
+    const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
+    socket.write_all(&SSL_REQUEST).await?;
+    socket.read_u8().await
 }
 
 /// Another stream to where a connection already goes, for a cancel request.
-pub(super) async fn open_again(address: &Address, way: Encryption) -> Result<Stream, Failure> {
+pub(super) async fn open_again(
+    address: &Address,
+    way: Encryption,
+    options: &TlsOptions,
+    host: &Host,
+) -> Result<Stream, Failure> {
     let socket = address
         .open(&TcpOptions::default())
         .await
         .map_err(Failure::Socket)?;
+    let login = LoginWatch::default();
     match way {
-        Encryption::Plain => Ok(Stream::plain(socket, LoginWatch::default())),
-        Encryption::Tls => Err(Failure::refused("TLS is not built yet")),
+        Encryption::Plain => Ok(Stream::plain(socket, login)),
+        Encryption::Tls => encrypt(socket, options, host, login)
+            .await
+            .map(|(stream, _)| stream)
+            .map_err(|trouble| trouble.failure),
     }
 }
 
@@ -142,15 +234,15 @@ fn driver_config(target: &Conninfo, host: &Host, way: Encryption) -> tokio_postg
         .user(&target.user)
         .dbname(&target.dbname)
         // The stream is encrypted already, or is not to be: no question to the server in either case.
-        .ssl_negotiation(SslNegotiation::Direct)
+        .ssl_negotiation(driver::SslNegotiation::Direct)
         .ssl_mode(match way {
-            Encryption::Plain => DriverTls::Disable,
-            Encryption::Tls => DriverTls::Require,
+            Encryption::Plain => driver::SslMode::Disable,
+            Encryption::Tls => driver::SslMode::Require,
         })
         .channel_binding(match target.channel_binding {
-            ChannelBinding::Disable => DriverBinding::Disable,
-            ChannelBinding::Prefer => DriverBinding::Prefer,
-            ChannelBinding::Require => DriverBinding::Require,
+            ChannelBinding::Disable => driver::ChannelBinding::Disable,
+            ChannelBinding::Prefer => driver::ChannelBinding::Prefer,
+            ChannelBinding::Require => driver::ChannelBinding::Require,
         });
     if let Some(password) = &host.password {
         config.password(password.bytes());

@@ -70,6 +70,9 @@ pub(super) enum Failure {
     Lookup(io::Error),
     NoAddress,
     Socket(io::Error),
+    /// The connection broke between hello and login. The flag: TLS came without PostgreSQL's
+    /// question, which old servers do not understand.
+    Handshake(io::Error, bool),
     TimedOut,
     /// The server's answer, or the loss of the connection, while logging in.
     Login(tokio_postgres::Error),
@@ -96,6 +99,7 @@ impl Failure {
             Self::Lookup(_)
             | Self::NoAddress
             | Self::Socket(_)
+            | Self::Handshake(..)
             | Self::TimedOut
             | Self::Refused(..)
             | Self::Unsuitable(_) => None,
@@ -104,7 +108,11 @@ impl Failure {
 
     fn is_passing(&self) -> bool {
         match self {
-            Self::Lookup(_) | Self::NoAddress | Self::TimedOut | Self::Unsuitable(_) => true,
+            Self::Lookup(_)
+            | Self::NoAddress
+            | Self::Handshake(..)
+            | Self::TimedOut
+            | Self::Unsuitable(_) => true,
             Self::Socket(e) => e.kind() != io::ErrorKind::PermissionDenied,
             Self::Login(e) => is_connection_loss(e),
             Self::Refused(..) => false,
@@ -114,8 +122,12 @@ impl Failure {
 }
 
 /// Whether the driver's error is about the connection, not about what was asked of the server.
+///
+/// What a stream of ours refuses, or the server in the words of TLS, also comes as an I/O error, but
+/// with a cause of its own: it is no loss that a new connection could mend.
 pub(crate) fn is_connection_loss(error: &tokio_postgres::Error) -> bool {
-    error.is_closed() || error.source().is_some_and(|cause| cause.is::<io::Error>())
+    let io = error.source().and_then(|cause| cause.downcast_ref());
+    error.is_closed() || io.is_some_and(|io: &io::Error| io.get_ref().is_none())
 }
 
 impl fmt::Display for Failure {
@@ -124,6 +136,13 @@ impl fmt::Display for Failure {
             Self::Lookup(_) => f.write_str("cannot look the host name up"),
             Self::NoAddress => f.write_str("the host name has no address"),
             Self::Socket(e) => e.fmt(f),
+            Self::Handshake(_, false) => {
+                f.write_str("the connection broke during the TLS handshake")
+            }
+            Self::Handshake(_, true) => f.write_str(
+                "the connection broke during the TLS handshake \
+                 (sslnegotiation=direct needs PostgreSQL 17 or later)",
+            ),
             Self::TimedOut => f.write_str("no answer in time"),
             // The driver's own words are "db error"; the server's are in the cause.
             Self::Login(e) => match e.as_db_error() {
@@ -139,7 +158,12 @@ impl fmt::Display for Failure {
             Self::Refused(why, _) => f.write_str(why),
             Self::Unsuitable(why) => f.write_str(why),
             Self::BothWays { tls, plain } => {
-                write!(f, "with TLS: {}; without: {}", Chain(tls), Chain(plain))
+                let (tls, plain) = (Chain(tls).to_string(), Chain(plain).to_string());
+                if tls == plain {
+                    f.write_str(&tls)
+                } else {
+                    write!(f, "with TLS: {tls}; without: {plain}")
+                }
             }
         }
     }
@@ -148,7 +172,7 @@ impl fmt::Display for Failure {
 impl StdError for Failure {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
-            Self::Lookup(e) => Some(e),
+            Self::Lookup(e) | Self::Handshake(e, _) => Some(e),
             Self::Socket(e) => e.source(),
             Self::Login(e) if e.as_db_error().is_none() => e.source(),
             Self::Refused(_, cause) => cause.as_deref().map(|c| c as _),

@@ -9,7 +9,7 @@ use super::{ConninfoError, Password};
 const DEFAULT_PORT: u16 = 5432;
 
 /// A server to try.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) place: Place,
     pub(crate) port: u16,
@@ -33,6 +33,14 @@ pub(crate) enum Place {
 }
 
 impl Host {
+    /// What a certificate has to say.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match &self.place {
+            Place::Tcp { name, .. } => name.as_deref(),
+            Place::DefaultSocket | Place::Socket(_) => None,
+        }
+    }
+
     /// What a line of the password file has to say to match this host.
     pub(super) fn passfile_name(&self) -> String {
         match &self.place {
