@@ -8,9 +8,9 @@ use crate::error::Setting;
 
 /// One setting as people give it: by a variable, or by an option that wins over it.
 pub(crate) struct Input {
-    variable: &'static str,
+    pub(super) variable: &'static str,
     /// `None` where there is only a variable.
-    option: Option<&'static str>,
+    pub(super) option: Option<&'static str>,
     /// What the library's errors call it; `None` for what they never speak of.
     setting: Option<Setting>,
     /// The option's value.

@@ -6,14 +6,18 @@
 mod args;
 mod input;
 mod logging;
+mod settings;
+mod values;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
+use crate::error::{Error, Result};
 use crate::rules::outcome;
 use args::Args;
+use settings::Settings;
 
 /// Runs the program. A panic is a runtime failure like any other, and has its exit code (1) rather
 /// than Rust's 101, which is in nobody's list.
@@ -26,13 +30,42 @@ pub fn main() -> ExitCode {
 
 /// From the arguments to the exit code.
 fn program() -> i32 {
-    match Args::try_parse() {
-        Ok(_) => outcome::FAILURE,
+    let args = match Args::try_parse() {
+        Ok(args) => args,
         Err(answer) => {
             // Help and version to stdout, a usage error to stderr; where that is broken, nothing can
             // be said.
             drop(answer.print());
-            answer.exit_code()
+            return answer.exit_code();
         }
+    };
+    let env = |name: &str| std::env::var_os(name);
+    let (level, unknown_level) = settings::log_level(&args, &env);
+    logging::init(level);
+    if let Some(bad) = unknown_level {
+        log::warn!("{bad}");
     }
+    let settings = match settings::resolve(&args, &env) {
+        Ok(settings) => settings,
+        Err(bad) => {
+            log::error!("{bad}");
+            return outcome::USAGE;
+        }
+    };
+    run(&settings).unwrap_or_else(|error| failed(&error, settings.conflict_exit_code))
+}
+
+/// Runs the command under its locks.
+fn run(_settings: &Settings) -> Result<i32> {
+    Err(Error::database("running a command is not wired up yet"))
+}
+
+/// Logs how a run failed; its exit code.
+fn failed(error: &Error, conflict_exit_code: i32) -> i32 {
+    if error.is_not_acquired() {
+        log::info!("{error:#}");
+    } else {
+        log::error!("{error:#}");
+    }
+    outcome::exit_code_of(error, conflict_exit_code)
 }
