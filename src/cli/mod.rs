@@ -14,7 +14,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::error::{Error, Result};
+use crate::command::{Signals, fork_guardian, run};
+use crate::error::Error;
 use crate::rules::outcome;
 use args::Args;
 use settings::Settings;
@@ -39,6 +40,9 @@ fn program() -> i32 {
             return answer.exit_code();
         }
     };
+    // Both have to come before the first thread: the signals, because a thread that does not block
+    // them dies of them, and the guardian, so that it shares as little as possible with us.
+    let supervision = Signals::block().and_then(|signals| Ok((signals, fork_guardian()?)));
     let env = |name: &str| std::env::var_os(name);
     let (level, unknown_level) = settings::log_level(&args, &env);
     logging::init(level);
@@ -52,12 +56,23 @@ fn program() -> i32 {
             return outcome::USAGE;
         }
     };
-    run(&settings).unwrap_or_else(|error| failed(&error, settings.conflict_exit_code))
-}
-
-/// Runs the command under its locks.
-fn run(_settings: &Settings) -> Result<i32> {
-    Err(Error::database("running a command is not wired up yet"))
+    supervision
+        .and_then(|(signals, guardian)| {
+            let Settings {
+                context,
+                strategies,
+                command,
+                ..
+            } = &settings;
+            run(
+                command.clone(),
+                context,
+                strategies,
+                guardian,
+                Some(&signals),
+            )
+        })
+        .unwrap_or_else(|error| failed(&error, settings.conflict_exit_code))
 }
 
 /// Logs how a run failed; its exit code.
