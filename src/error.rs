@@ -19,11 +19,8 @@ pub struct Error(Box<Kind>);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Kind {
     /// The caller's fault: nothing was sent to the database.
-    #[error("{message}")]
-    Configuration {
-        message: String,
-        source: Option<Source>,
-    },
+    #[error(transparent)]
+    Configuration(BadSetting),
     /// Somebody else holds the lock: expected in normal operation.
     #[error("{} is held by {}{}", .0.key, .0.holder_or_unknown(), .0.until_phrase())]
     NotAcquired(Busy),
@@ -52,6 +49,62 @@ pub(crate) enum Kind {
         message: String,
         source: Option<Source>,
     },
+}
+
+/// A setting that is missing or wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{}: {why}", setting, shown(value.as_deref()))]
+pub(crate) struct BadSetting {
+    pub(crate) setting: Setting,
+    /// As it was given; left out where it is a secret or was not given at all.
+    pub(crate) value: Option<String>,
+    /// What is wrong with it, and what is allowed.
+    pub(crate) why: String,
+}
+
+fn shown(value: Option<&str>) -> String {
+    value.map_or_else(String::new, |v| format!(" {v:?}"))
+}
+
+/// What a configuration error is about. `Display` is the library's name for it; the command line
+/// says the variable's instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Setting {
+    Url,
+    Table,
+    LockKey,
+    Owner,
+    NextRunTime,
+    Schedule,
+    Timezone,
+    SlotTolerance,
+    Ttl,
+    HeartbeatInterval,
+    JitterMax,
+    KillGrace,
+    ConnectTimeout,
+    Strategies,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Url => "connection string",
+            Self::Table => "table name",
+            Self::LockKey => "lock key",
+            Self::Owner => "owner",
+            Self::NextRunTime => "next run time",
+            Self::Schedule => "schedule",
+            Self::Timezone => "time zone",
+            Self::SlotTolerance => "slot tolerance",
+            Self::Ttl => "TTL",
+            Self::HeartbeatInterval => "heartbeat interval",
+            Self::JitterMax => "jitter",
+            Self::KillGrace => "kill grace",
+            Self::ConnectTimeout => "connect timeout",
+            Self::Strategies => "lock strategies",
+        })
+    }
 }
 
 /// Why a command did not start.
@@ -87,22 +140,27 @@ impl Busy {
 }
 
 impl Error {
-    pub(crate) fn configuration(message: impl Into<String>) -> Self {
-        Kind::Configuration {
-            message: message.into(),
-            source: None,
-        }
+    /// `setting` is wrong as it stands; `value` is shown.
+    pub(crate) fn setting(
+        setting: Setting,
+        value: impl Into<String>,
+        why: impl Into<String>,
+    ) -> Self {
+        Kind::Configuration(BadSetting {
+            setting,
+            value: Some(value.into()),
+            why: why.into(),
+        })
         .into()
     }
 
-    pub(crate) fn configuration_from(
-        message: impl Into<String>,
-        source: impl Into<Source>,
-    ) -> Self {
-        Kind::Configuration {
-            message: message.into(),
-            source: Some(source.into()),
-        }
+    /// `setting` is missing, or wrong in a way that must not show its value.
+    pub(crate) fn setting_hidden(setting: Setting, why: impl Into<String>) -> Self {
+        Kind::Configuration(BadSetting {
+            setting,
+            value: None,
+            why: why.into(),
+        })
         .into()
     }
 
@@ -146,7 +204,7 @@ impl Error {
 
     /// A setting is missing or wrong; nothing was written to the database.
     pub fn is_configuration(&self) -> bool {
-        matches!(*self.0, Kind::Configuration { .. })
+        matches!(*self.0, Kind::Configuration(_))
     }
 
     /// The row's value of whoever holds the busy lock, if it could be read.
@@ -162,7 +220,7 @@ impl Error {
     fn busy(&self) -> Option<&Busy> {
         match self.kind() {
             Kind::NotAcquired(busy) => Some(busy),
-            Kind::Configuration { .. }
+            Kind::Configuration(_)
             | Kind::LeaseLost { .. }
             | Kind::Database { .. }
             | Kind::Command { .. }
@@ -202,13 +260,15 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self.kind() {
-            Kind::Configuration { source, .. }
-            | Kind::Database { source, .. }
+            Kind::Database { source, .. }
             | Kind::Command { source, .. }
             | Kind::System { source, .. } => {
                 source.as_deref().map(|s| s as &(dyn StdError + 'static))
             }
-            Kind::NotAcquired(_) | Kind::LeaseLost { .. } | Kind::Interrupted(_) => None,
+            Kind::Configuration(_)
+            | Kind::NotAcquired(_)
+            | Kind::LeaseLost { .. }
+            | Kind::Interrupted(_) => None,
         }
     }
 }

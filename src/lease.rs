@@ -1,0 +1,144 @@
+//! What is known about a lease that this process holds, shared by everybody who has to know.
+//!
+//! The thread that talks to the database writes it; the session, the supervisor and whoever waits for
+//! a loss read it. Readers compare the deadline with the clock themselves, so a loss is seen on time
+//! even when the writer hangs.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::clock::BootInstant;
+use crate::rules::lease::{Deadlines, LeaseTerm, Loss};
+
+/// The longest nap of a thread that waits for a loss. Condition variables stand still while the
+/// machine sleeps, deadlines do not: after a resume the deadline is looked at within this time.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+type Observer = Arc<dyn Fn() + Send + Sync>;
+
+/// The state of one lease: a mutex, and a condition variable that is notified after every change.
+pub(crate) struct LeaseState {
+    key: String,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+struct Inner {
+    term: LeaseTerm,
+    /// Set once, when the holder gives the lease up: what had become of it until then.
+    ended: Option<Option<Loss>>,
+    observers: Vec<Observer>,
+}
+
+impl Inner {
+    fn loss(&self, now: BootInstant) -> Option<Loss> {
+        self.ended.unwrap_or_else(|| self.term.loss(now))
+    }
+}
+
+impl LeaseState {
+    pub(crate) fn new(key: String, term: LeaseTerm) -> Self {
+        Self {
+            key,
+            inner: Mutex::new(Inner {
+                term,
+                ended: None,
+                observers: Vec::new(),
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The key of the row.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Whether, and why, the lease is lost by now.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.lock().loss(BootInstant::now())
+    }
+
+    /// The deadlines as they stand now.
+    pub(crate) fn deadlines(&self) -> Deadlines {
+        self.lock().term.deadlines()
+    }
+
+    /// When the next renewal is due.
+    pub(crate) fn renew_at(&self) -> BootInstant {
+        self.lock().term.renew_at()
+    }
+
+    /// Calls `observer` after every renewal and loss, from the thread that noticed it.
+    pub(crate) fn on_change(&self, observer: impl Fn() + Send + Sync + 'static) {
+        self.lock().observers.push(Arc::new(observer));
+    }
+
+    /// A renewal that was sent at `sent` was answered just now; see [`LeaseTerm::renewed`].
+    pub(crate) fn renewed(&self, sent: BootInstant) -> bool {
+        self.change(|inner| inner.term.renewed(sent, BootInstant::now()))
+    }
+
+    /// The owner guard rejected a renewal just now.
+    pub(crate) fn rejected(&self) {
+        self.change(|inner| inner.term.rejected(BootInstant::now()));
+    }
+
+    /// The holder gives the lease up: from here on nothing changes. Answers what had become of it.
+    pub(crate) fn end(&self) -> Option<Loss> {
+        self.change(|inner| {
+            let loss = inner.loss(BootInstant::now());
+            *inner.ended.get_or_insert(loss)
+        })
+    }
+
+    /// Waits until the lease is lost (`true`) or given up, or `timeout` is over (`false`).
+    pub(crate) fn wait_lost(&self, timeout: Duration) -> bool {
+        let give_up = BootInstant::now().after(timeout);
+        let mut inner = self.lock();
+        loop {
+            let now = BootInstant::now();
+            if inner.loss(now).is_some() {
+                return true;
+            }
+            if inner.ended.is_some() || now >= give_up {
+                return false;
+            }
+            let until = inner.term.deadlines().stop_at.min(give_up);
+            let nap = until.left(now).min(LONGEST_NAP);
+            inner = self
+                .changed
+                .wait_timeout(inner, nap)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Changes the state, then tells everybody, outside the mutex.
+    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let mut inner = self.lock();
+        let answer = change(&mut inner);
+        let observers = inner.observers.clone();
+        drop(inner);
+        self.changed.notify_all();
+        for observer in observers {
+            observer();
+        }
+        answer
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing panics while it holds the lock; if it did, the deadlines would still be true.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for LeaseState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseState")
+            .field("key", &self.key)
+            .field("loss", &self.loss())
+            .finish_non_exhaustive()
+    }
+}
