@@ -1,0 +1,365 @@
+//! Tests with real processes. The supervisor runs in a process of its own, this test binary started
+//! once more (see `BEFORE_MAIN`), so that it can be killed, stopped and given a terminal.
+
+mod course;
+mod guarding;
+mod inheriting;
+mod starting;
+mod stopping;
+mod terminal;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, setsid};
+use tempfile::TempDir;
+
+use super::kernel::signal_process;
+use super::{CommandLine, Guardian, Signals, supervise};
+use crate::clock::BootInstant;
+use crate::error::Error;
+use crate::lease::LeaseState;
+use crate::rules::lease::{LeaseTerm, LeaseTiming};
+use crate::rules::outcome::exit_code_of;
+
+/// Longer than anything takes that is going to happen at all.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// In the environment of the command and all below it, so that none is overlooked.
+const MARK: &str = "DISLOCK_TEST_RUN";
+/// The instructions for `supervisor_process`.
+const ARGS: &str = "TEST_ARGS";
+const TTL: &str = "TEST_TTL_MS";
+const RENEWALS: &str = "TEST_RENEWALS";
+const REJECT: &str = "TEST_REJECT_FILE";
+const GRACE: &str = "TEST_GRACE_MS";
+const LIBRARY: &str = "TEST_AS_LIBRARY";
+const TTY: &str = "TEST_TTY";
+const SEPARATOR: u8 = 0x1f;
+
+/// A supervisor that is about to be started.
+struct Setup {
+    command: Command,
+    directory: TempDir,
+    mark: String,
+}
+
+/// A supervisor in its own process, in its own session. Ends with everything below it.
+struct Supervisor {
+    process: Child,
+    directory: TempDir,
+    mark: String,
+}
+
+impl Setup {
+    fn new<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mark = format!("{}-{count}", std::process::id());
+        let args: Vec<Vec<u8>> = args
+            .into_iter()
+            .map(|a| a.as_ref().as_bytes().to_vec())
+            .collect();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .env(ARGS, OsString::from_vec(args.join(&SEPARATOR)))
+            .env(GRACE, "10000")
+            .env(MARK, &mark)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        Self {
+            command,
+            directory: tempfile::tempdir().unwrap(),
+            mark,
+        }
+    }
+
+    /// A script for `sh -c`; `$D` in it is a directory for its files.
+    fn sh(script: &str) -> Self {
+        let mut setup = Self::new(["sh", "-c", script]);
+        let directory = setup.directory.path().to_owned();
+        setup.command.env("D", directory);
+        setup
+    }
+
+    fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    fn kill_grace(self, grace: Duration) -> Self {
+        self.env(GRACE, grace.as_millis().to_string())
+    }
+
+    /// Under a lease that is renewed so many times.
+    fn lease(self, ttl: Duration, renewals: u32) -> Self {
+        self.env(TTL, ttl.as_millis().to_string())
+            .env(RENEWALS, renewals.to_string())
+    }
+
+    /// Under a lease that is renewed until it is rejected, which is when the file exists.
+    fn lease_until(self, ttl: Duration, rejected: &str) -> Self {
+        let file = self.directory.path().join(rejected);
+        self.lease(ttl, u32::MAX).env(REJECT, file)
+    }
+
+    /// From a thread of a program that handles its own signals.
+    fn as_library(self) -> Self {
+        self.env(LIBRARY, "1")
+    }
+
+    fn start(mut self) -> Supervisor {
+        Supervisor {
+            process: self.command.spawn().unwrap(),
+            directory: self.directory,
+            mark: self.mark,
+        }
+    }
+
+    /// Runs it to its end; the exit code.
+    fn run(self) -> i32 {
+        self.start().wait()
+    }
+}
+
+impl Supervisor {
+    fn pid(&self) -> i32 {
+        i32::try_from(self.process.id()).unwrap()
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.directory.path().join(file)
+    }
+
+    /// The exit code, as a shell would see it.
+    fn wait(&mut self) -> i32 {
+        let mut status: Option<ExitStatus> = None;
+        eventually("the supervisor ends", || {
+            status = self.process.try_wait().unwrap();
+            status.is_some()
+        });
+        let status = status.unwrap();
+        status
+            .code()
+            .unwrap_or_else(|| 128 + status.signal().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).unwrap();
+    }
+
+    /// The number that the command wrote to a file.
+    fn number_in(&self, file: &str) -> i32 {
+        let path = self.path(file);
+        let mut number = None;
+        eventually(&format!("a number is in {file}"), || {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            number = text.strip_suffix('\n').and_then(|n| n.parse().ok());
+            number.is_some()
+        });
+        number.unwrap()
+    }
+
+    fn wait_for_file(&self, file: &str) {
+        let path = self.path(file);
+        eventually(&format!("{file} is there"), || path.exists());
+    }
+
+    /// The guardian's process number.
+    fn guardian(&self) -> i32 {
+        let mut found = None;
+        eventually("the guardian is there", || {
+            found = processes()
+                .find(|p| p.parent == self.pid() && p.name == "dislock-guard")
+                .map(|p| p.pid);
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// The processes of this run's command that are alive.
+    fn command_processes(&self) -> Vec<i32> {
+        let mark = format!("{MARK}={}\0", self.mark).into_bytes();
+        processes()
+            .filter(|p| p.state != 'Z' && p.name != "dislock-guard" && p.pid != self.pid())
+            .filter(|p| {
+                fs::read(format!("/proc/{}/environ", p.pid))
+                    .is_ok_and(|env| env.windows(mark.len()).any(|w| w == mark))
+            })
+            .map(|p| p.pid)
+            .collect()
+    }
+
+    fn nothing_is_left(&self) {
+        eventually("nothing of the command is left", || {
+            self.command_processes().is_empty()
+        });
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        // The guardian does the rest, unless the test has seen to it that it cannot.
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            let left = self.command_processes();
+            if left.is_empty() {
+                break;
+            }
+            for pid in left {
+                let _ = signal_process(pid, nix::libc::SIGKILL);
+            }
+        }
+    }
+}
+
+/// Makes this binary a supervisor before `main`, if a test has started it as one: only there is it still
+/// a process with one thread, as the program is when it takes its signals over.
+#[used]
+#[expect(unsafe_code, reason = "says where the linker puts a function pointer")]
+// SAFETY: the section holds pointers to functions without arguments, as this is one.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = supervisor_process;
+
+/// What a [`Supervisor`] runs in its process.
+#[expect(clippy::exit, reason = "the code of the run is this process's own")]
+extern "C" fn supervisor_process() {
+    let Some(args) = std::env::var_os(ARGS) else {
+        return;
+    };
+    // From here on without a terminal, unless it is given one.
+    setsid().unwrap();
+    let terminal = std::env::var_os(TTY).map(|tty| {
+        // The first terminal that a session's leader opens becomes the session's.
+        fs::File::options()
+            .read(true)
+            .write(true)
+            .open(tty)
+            .unwrap()
+    });
+    let args: Vec<OsString> = args
+        .into_vec()
+        .split(|&b| b == SEPARATOR)
+        .map(|a| OsString::from_vec(a.to_vec()))
+        .collect();
+    let code = if std::env::var_os(LIBRARY).is_some() {
+        thread::spawn(|| run_in_this_process(args, None))
+            .join()
+            .unwrap()
+    } else {
+        let signals = Signals::block().unwrap();
+        run_in_this_process(args, Some(&signals))
+    };
+    drop(terminal);
+    std::process::exit(code);
+}
+
+fn run_in_this_process(args: Vec<OsString>, signals: Option<&Signals>) -> i32 {
+    let guardian = Guardian::fork().unwrap();
+    let lease = number_of(TTL).map(|ttl| hold_lease(Duration::from_millis(ttl)));
+    let grace = Duration::from_millis(number_of(GRACE).unwrap());
+    let mark = (OsString::from(MARK), std::env::var_os(MARK).unwrap());
+    let path = std::env::var_os("PATH");
+    let outcome = CommandLine::resolve(args, path.as_deref())
+        .and_then(|command| supervise(guardian, &command, &[mark], lease, grace, signals));
+    match outcome {
+        Ok(ended) => ended.exit_code(),
+        Err(error) => {
+            eprintln!("{error:#}");
+            exit_code_of(&error, 0)
+        }
+    }
+}
+
+fn number_of<T: std::str::FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// A lease as the thread that talks to the database keeps it.
+fn hold_lease(ttl: Duration) -> Arc<LeaseState> {
+    let interval = ttl / 10;
+    let timing = LeaseTiming {
+        ttl,
+        interval,
+        kill_grace: Duration::from_millis(number_of(GRACE).unwrap()),
+    };
+    let term = LeaseTerm::begin(timing, BootInstant::now());
+    let lease = Arc::new(LeaseState::new("job".to_owned(), term));
+    let renewed = Arc::clone(&lease);
+    let renewals: u32 = number_of(RENEWALS).unwrap();
+    let reject = std::env::var_os(REJECT).map(PathBuf::from);
+    thread::spawn(move || {
+        for _ in 0..renewals {
+            thread::sleep(interval);
+            if reject.as_deref().is_some_and(Path::exists) {
+                renewed.rejected();
+                return;
+            }
+            renewed.renewed(BootInstant::now());
+        }
+    });
+    lease
+}
+
+struct ProcessInfo {
+    pid: i32,
+    parent: i32,
+    name: String,
+    state: char,
+}
+
+fn process_info(pid: i32) -> Option<ProcessInfo> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (before, after) = stat.rsplit_once(") ")?;
+    let mut fields = after.split(' ');
+    Some(ProcessInfo {
+        pid,
+        name: before.split_once('(')?.1.to_owned(),
+        state: fields.next()?.chars().next()?,
+        parent: fields.next()?.parse().ok()?,
+    })
+}
+
+fn processes() -> impl Iterator<Item = ProcessInfo> {
+    fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(process_info)
+}
+
+fn is_alive(pid: i32) -> bool {
+    process_info(pid).is_some_and(|p| p.state != 'Z')
+}
+
+/// Waits until it is so.
+#[track_caller]
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// How long it takes until it is so.
+#[track_caller]
+fn time_until(what: &str, is_so: impl FnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    eventually(what, is_so);
+    start.elapsed()
+}
+
+fn resolve(args: &[&str], path: &str) -> Result<CommandLine, Error> {
+    let args = args.iter().map(OsString::from).collect();
+    CommandLine::resolve(args, Some(OsStr::new(path)))
+}

@@ -1,0 +1,524 @@
+//! What the guardian does: the parent of the command, and its end when dislock cannot be.
+//!
+//! The guardian was forked by a process that may have many threads and many gigabytes, at any moment.
+//! So from the fork on nothing here allocates, takes a lock, uses std's I/O or panics; memory is on the
+//! stack or mapped. All signals are blocked for good: no handler of that process ever runs in it.
+//!
+//! It waits for whichever comes first, and never polls:
+//!
+//! * an order from dislock;
+//! * the end of dislock: its end of the channel closes, or its pidfd says so (another process may
+//!   hold a copy of that end). The tree is killed at once, and the guardian with it;
+//! * the deadline in the shared page passes without having been moved: dislock is stopped or hangs.
+//!   The tree is killed at once;
+//! * the end of a child: the command, or an orphan below it, all of which the guardian adopts. So "no
+//!   child is left" is an exact test that the tree is gone.
+//!
+//! Until a stop begins, the ended command is not waited for: its number, and that of its process
+//! group, cannot be given to anybody else. Once it has been waited for, neither is signalled any more.
+//!
+//! dislock ends the guardian with SIGKILL when the run is over. What the command left behind on
+//! purpose then lives on, and is adopted by init.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::libc::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGWINCH};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::{MsgFlags, recv};
+use nix::sys::stat::Mode;
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::unistd::{Pid, chdir, getpgrp, getpid, getppid, pipe2, read, setpgid, setsid, write};
+use std::time::Duration;
+
+use super::frames::{Inbox, Notice, Order, Received, Spawn, instant, send_some};
+use super::kernel::{
+    Image, MappedVec, Mask, SharedNanos, Waited, close_all_but, drop_handlers, exit,
+    forget_environment, fork, set_mask, signal_group, signal_process, wait_for, wait_for_any,
+};
+use super::tree::{Among, Tree};
+use crate::clock::BootInstant;
+
+const TITLE: &std::ffi::CStr = c"dislock-guard";
+/// Between two rounds of killing: more often at first, when a fork may just have been missed.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// Rounds without a readable `/proc` before giving up on what is outside the command's group.
+const BLIND_ROUNDS: u32 = 20;
+/// A program file that somebody still has open for writing is tried again for this long.
+const BUSY_FILE: Duration = Duration::from_secs(1);
+const BUSY_FILE_PAUSE_MS: u8 = 5;
+
+/// Runs in the fresh process until it ends.
+pub(super) fn watch(channel: OwnedFd, supervisor: Option<OwnedFd>, deadline: &SharedNanos) -> ! {
+    drop_handlers();
+    forget_environment(TITLE.to_bytes());
+    match Watch::new(channel, supervisor, deadline) {
+        Ok(watch) => watch.run(),
+        Err(_) => exit(1),
+    }
+}
+
+struct Watch<'a> {
+    channel: OwnedFd,
+    supervisor: Option<OwnedFd>,
+    deadline: &'a SharedNanos,
+    children: SignalFd,
+    timer: TimerFd,
+    inbox: Inbox,
+    tree: Option<Tree>,
+    command: Option<Command>,
+    phase: Phase,
+    /// dislock is gone: nobody to report to, nothing to wait for but the tree's end.
+    alone: bool,
+    /// No child is left.
+    childless: bool,
+    /// The outcome of a stop has been reported.
+    reported: bool,
+}
+
+struct Command {
+    pid: i32,
+    /// Its own process group, or the one that it shares with dislock.
+    group: Group,
+    /// Says why it could not become the program; closed when it could.
+    starting: Option<OwnedFd>,
+    /// It has ended, and dislock was told.
+    ended: bool,
+    /// It was waited for: its number may be somebody else's.
+    forgotten: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Group {
+    Own,
+    Shared(i32),
+}
+
+#[derive(Clone, Copy)]
+enum Phase {
+    Watching,
+    Stopping { kill_at: BootInstant },
+    Killing(Rounds),
+}
+
+#[derive(Clone, Copy)]
+struct Rounds {
+    next: BootInstant,
+    pause: Duration,
+    done: u32,
+}
+
+impl<'a> Watch<'a> {
+    fn new(
+        channel: OwnedFd,
+        supervisor: Option<OwnedFd>,
+        deadline: &'a SharedNanos,
+    ) -> Result<Self, Errno> {
+        prctl::set_name(TITLE)?;
+        prctl::set_child_subreaper(true)?;
+        let mut ends = SigSet::empty();
+        ends.add(Signal::SIGCHLD);
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        Ok(Self {
+            channel,
+            supervisor,
+            deadline,
+            children: SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
+            timer: TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?,
+            inbox: Inbox::default(),
+            // Without it (no /proc) the command's group can still be killed.
+            tree: Tree::below(getpid().as_raw()).ok(),
+            command: None,
+            phase: Phase::Watching,
+            alone: false,
+            childless: false,
+            reported: false,
+        })
+    }
+
+    fn run(mut self) -> ! {
+        loop {
+            self.arm();
+            self.wait();
+            self.obey();
+            while let Ok(Some(_)) = self.children.read_signal() {}
+            self.note_start();
+            self.reap();
+            self.act(BootInstant::now());
+        }
+    }
+
+    /// The next instant at which something has to be done without being asked.
+    fn next(&self) -> BootInstant {
+        if self.command.is_none() {
+            return BootInstant::NEVER;
+        }
+        let deadline = instant(self.deadline.get());
+        match self.phase {
+            Phase::Watching => deadline,
+            Phase::Stopping { kill_at } => kill_at.min(deadline),
+            Phase::Killing(_) if self.childless || self.reported => BootInstant::NEVER,
+            Phase::Killing(rounds) => rounds.next,
+        }
+    }
+
+    /// Setting the timer also forgets that it went off.
+    fn arm(&self) {
+        let next = self.next();
+        let set = if next == BootInstant::NEVER {
+            self.timer.unset()
+        } else {
+            // An all-zero time would switch the timer off.
+            let at = next.since_boot().max(Duration::from_nanos(1));
+            let at = Expiration::OneShot(TimeSpec::from_duration(at));
+            self.timer.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+        };
+        if set.is_err() {
+            // Cannot happen with a valid time; without a timer there is no guardian.
+            exit(1);
+        }
+    }
+
+    fn wait(&mut self) {
+        let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let starting = self.command.as_ref().and_then(|c| c.starting.as_ref());
+        let mut fds = [
+            readable(self.children.as_fd()),
+            readable(self.timer.as_fd()),
+            // What does not exist is stood in for by something that is waited for anyway.
+            readable(starting.map_or(self.timer.as_fd(), AsFd::as_fd)),
+            readable(self.channel.as_fd()),
+            readable(
+                self.supervisor
+                    .as_ref()
+                    .map_or(self.timer.as_fd(), AsFd::as_fd),
+            ),
+        ];
+        // Once dislock is gone its descriptors say so for ever.
+        let watched = if self.alone { 3 } else { fds.len() };
+        let watched = fds.get_mut(..watched).unwrap_or_default();
+        let _ = poll(watched, PollTimeout::NONE);
+        let gone = self.supervisor.is_some()
+            && fds
+                .last()
+                .and_then(PollFd::revents)
+                .is_some_and(|events| events.intersects(PollFlags::POLLIN));
+        self.alone |= gone;
+    }
+
+    fn obey(&mut self) {
+        while !self.alone {
+            match self.inbox.receive(self.channel.as_fd()) {
+                Received::Frame(frame) => match Order::decode(frame) {
+                    Some(Order::Spawn(spawn)) => self.spawn(spawn),
+                    Some(Order::Signal(signal)) => self.forward(signal),
+                    Some(Order::Stop { kill_at }) => self.stop(kill_at),
+                    None => {}
+                },
+                Received::Nothing => return,
+                Received::Closed => self.alone = true,
+            }
+        }
+    }
+
+    fn report(&self, notice: Notice) {
+        // A handful of small frames in all: they always fit. When dislock is gone, that is noticed
+        // where it is waited for.
+        let _ = send_some(self.channel.as_fd(), &notice.encode());
+    }
+
+    fn spawn(&mut self, spawn: Spawn) {
+        let started = receive_all(self.channel.as_fd(), spawn.strings)
+            .and_then(|strings| Image::new(strings, spawn.args))
+            .and_then(|image| start(image, spawn));
+        match started {
+            Ok(command) => {
+                let pid = command.pid;
+                self.command = Some(command);
+                self.let_go();
+                self.report(Notice::Spawned(pid));
+            }
+            Err(errno) => self.report(Notice::ExecFailed(errno)),
+        }
+    }
+
+    /// Keeps nothing that belongs to dislock or to the command: no terminal, no pipe whose other end
+    /// waits for its closing, no connection, no directory.
+    fn let_go(&self) {
+        let _ = setsid();
+        let _ = chdir(c"/");
+        let starting = self.command.as_ref().and_then(|c| c.starting.as_ref());
+        let number = |fd: Option<BorrowedFd<'_>>| {
+            // What does not exist is stood in for by something that is kept anyway.
+            fd.unwrap_or(self.channel.as_fd()).as_raw_fd()
+        };
+        let mut keep = [
+            number(None),
+            number(self.supervisor.as_ref().map(AsFd::as_fd)),
+            number(starting.map(AsFd::as_fd)),
+            number(self.tree.as_ref().map(Tree::fd)),
+            self.children.as_fd().as_raw_fd(),
+            self.timer.as_fd().as_raw_fd(),
+        ];
+        close_all_but(&mut keep);
+        for standard in 0..=2 {
+            if !keep.contains(&standard)
+                && let Ok(null) = open(c"/dev/null", OFlag::O_RDWR, Mode::empty())
+            {
+                // Lowest number first, so this is the standard one; it stays open for good.
+                let _ = null.into_raw_fd();
+            }
+        }
+    }
+
+    /// Passes a signal on, as if it had been sent to the command in the first place.
+    fn forward(&mut self, signal: i32) {
+        let Some(command) = self.command.as_ref().filter(|c| !c.forgotten) else {
+            return;
+        };
+        let for_the_group = matches!(
+            signal,
+            SIGTERM | SIGINT | SIGQUIT | SIGHUP | SIGWINCH | SIGCONT
+        );
+        match (command.group, self.tree.as_mut()) {
+            (Group::Own, _) if for_the_group => {
+                let _ = signal_group(command.pid, signal);
+            }
+            (Group::Shared(group), Some(tree)) if for_the_group => {
+                tree.tell(&[signal], Among::InGroup(group));
+            }
+            _ => {
+                let _ = signal_process(command.pid, signal);
+            }
+        }
+    }
+
+    /// SIGTERM to everything; SIGCONT so that what is stopped gets it.
+    fn stop(&mut self, kill_at: BootInstant) {
+        match self.phase {
+            Phase::Watching => {
+                let mut among = Among::All;
+                if let Some(command) = &self.command
+                    && let Group::Own = command.group
+                    && !command.forgotten
+                {
+                    let _ = signal_group(command.pid, SIGTERM);
+                    let _ = signal_group(command.pid, SIGCONT);
+                    among = Among::OutsideGroup(command.pid);
+                }
+                if let Some(tree) = &mut self.tree {
+                    tree.tell(&[SIGTERM, SIGCONT], among);
+                }
+                self.phase = Phase::Stopping { kill_at };
+            }
+            Phase::Stopping { kill_at: before } => {
+                self.phase = Phase::Stopping {
+                    kill_at: kill_at.min(before),
+                };
+            }
+            Phase::Killing(_) => {}
+        }
+    }
+
+    /// Notices whether the command became the program.
+    fn note_start(&mut self) {
+        let Some(command) = &mut self.command else {
+            return;
+        };
+        let Some(starting) = &command.starting else {
+            return;
+        };
+        let mut errno = [0; 4];
+        match read(starting, &mut errno) {
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Ok(4) => {
+                command.starting = None;
+                command.ended = true;
+                let errno = Errno::from_raw(i32::from_ne_bytes(errno));
+                self.report(Notice::ExecFailed(errno));
+            }
+            _ => command.starting = None,
+        }
+    }
+
+    /// Notices the command's end, and lets go of the orphans that have ended.
+    fn reap(&mut self) {
+        loop {
+            let (pid, how) = match wait_for_any() {
+                Waited::Ended(pid, how) => (pid, how),
+                Waited::Running => {
+                    self.childless = false;
+                    return;
+                }
+                Waited::NoChildren => {
+                    self.childless = true;
+                    return;
+                }
+            };
+            if self.command.as_ref().is_some_and(|c| c.pid == pid) {
+                // Why it failed to start, if it did, was written before it ended.
+                self.note_start();
+                let watching = matches!(self.phase, Phase::Watching);
+                if let Some(command) = &mut self.command {
+                    let news = !command.ended;
+                    command.ended = true;
+                    command.forgotten = !watching;
+                    if news {
+                        self.report(Notice::Ended(how));
+                    }
+                }
+                if watching {
+                    self.childless = false;
+                    return;
+                }
+            }
+            wait_for(pid);
+        }
+    }
+
+    fn act(&mut self, now: BootInstant) {
+        if self.alone && self.command.is_none() {
+            exit(0);
+        }
+        let kill = match self.phase {
+            Phase::Watching => self.alone || now >= self.next(),
+            Phase::Stopping { .. } => self.alone || now >= self.next(),
+            Phase::Killing(_) => false,
+        };
+        if kill {
+            self.phase = Phase::Killing(Rounds {
+                next: now,
+                pause: FIRST_PAUSE,
+                done: 0,
+            });
+        }
+        if let Phase::Killing(rounds) = self.phase
+            && !self.childless
+            && !self.reported
+            && now >= rounds.next
+        {
+            self.kill(rounds);
+        }
+        if self.childless && !matches!(self.phase, Phase::Watching) {
+            self.conclude(Notice::TreeGone);
+        }
+    }
+
+    /// One round: the group at one blow, then everything that `/proc` shows.
+    fn kill(&mut self, rounds: Rounds) {
+        if let Some(command) = self.command.as_ref().filter(|c| !c.forgotten) {
+            let _ = match command.group {
+                Group::Own => signal_group(command.pid, SIGKILL),
+                Group::Shared(_) => signal_process(command.pid, SIGKILL),
+            };
+        }
+        let round = self.tree.as_mut().and_then(|tree| tree.kill().ok());
+        self.reap();
+        let out_of_reach = match round {
+            Some(round) => round.out_of_reach(),
+            None => (rounds.done >= BLIND_ROUNDS).then_some(0),
+        };
+        if let Some(pid) = out_of_reach
+            && !self.childless
+        {
+            self.conclude(Notice::OutOfReach(pid));
+        }
+        self.phase = Phase::Killing(Rounds {
+            next: BootInstant::now().after(rounds.pause),
+            pause: rounds.pause.saturating_mul(2).min(LONGEST_PAUSE),
+            done: rounds.done.saturating_add(1),
+        });
+    }
+
+    fn conclude(&mut self, outcome: Notice) {
+        if self.alone {
+            exit(0);
+        }
+        if !self.reported {
+            self.reported = true;
+            self.report(outcome);
+        }
+    }
+}
+
+/// Receives `len` bytes. There is no command yet, so nothing else is to be done meanwhile.
+fn receive_all(channel: BorrowedFd<'_>, len: usize) -> Result<MappedVec<u8>, Errno> {
+    let mut bytes = MappedVec::zeroed(len)?;
+    let mut rest = bytes.as_mut_slice();
+    while !rest.is_empty() {
+        match recv(channel.as_raw_fd(), rest, MsgFlags::MSG_WAITALL) {
+            Ok(0) => exit(0),
+            Ok(got) => rest = rest.get_mut(got..).unwrap_or_default(),
+            Err(Errno::EINTR) => {}
+            Err(_) => exit(0),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Forks the command.
+fn start(mut image: Image, spawn: Spawn) -> Result<Command, Errno> {
+    let (starting, report) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+    let guardian = getpid();
+    let pid = fork(SIGCHLD, || {
+        become_program(&mut image, spawn, guardian, &report)
+    })?;
+    let group = if spawn.own_group {
+        // Here and in the child: whoever comes first, the group is there before it is signalled.
+        let pid = Pid::from_raw(pid);
+        let _ = setpgid(pid, pid);
+        Group::Own
+    } else {
+        Group::Shared(getpgrp().as_raw())
+    };
+    Ok(Command {
+        pid,
+        group,
+        starting: Some(starting),
+        ended: false,
+        forgotten: false,
+    })
+}
+
+/// In the command's process: everything up to `exec`.
+fn become_program(image: &mut Image, spawn: Spawn, guardian: Pid, report: &OwnedFd) -> ! {
+    let myself = Pid::from_raw(0);
+    if spawn.own_group {
+        let _ = setpgid(myself, myself);
+    }
+    let tied = prctl::set_pdeathsig(Signal::SIGKILL);
+    // The guardian may have ended before that.
+    if getppid() != guardian {
+        exit(127);
+    }
+    let ready = tied.and_then(|()| restore_mask(spawn.mask));
+    let errno = match ready {
+        Ok(()) => exec(image),
+        Err(errno) => errno,
+    };
+    let _ = write(report, &(errno as i32).to_ne_bytes());
+    exit(127)
+}
+
+fn restore_mask(mask: Mask) -> Result<(), Errno> {
+    set_mask(mask)
+}
+
+fn exec(image: &mut Image) -> Errno {
+    let give_up = BootInstant::now().after(BUSY_FILE);
+    loop {
+        match image.exec() {
+            Errno::ENOEXEC => return image.exec_by_shell(),
+            Errno::ETXTBSY if BootInstant::now() < give_up => {
+                let _ = poll(&mut [], PollTimeout::from(BUSY_FILE_PAUSE_MS));
+            }
+            errno => return errno,
+        }
+    }
+}
