@@ -30,8 +30,9 @@ const MAX_SAFETY: Duration = Duration::from_millis(250);
 /// A heartbeat more often than this is a burden, more seldom than [`MAX_INTERVAL`] is of no use.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
-/// An attempt to renew gets at least this long: less than a slow network needs would never succeed.
-const MIN_ATTEMPT: Duration = Duration::from_millis(500);
+/// An attempt to renew gets at least this long, if the lease has so long: a server that is merely
+/// slow, or a new connection over a slow network, would otherwise be given up again and again.
+const MIN_ATTEMPT: Duration = Duration::from_secs(5);
 /// No attempt gets longer: a connection that is silent for so long is dead.
 const MAX_ATTEMPT: Duration = Duration::from_secs(10);
 
@@ -282,7 +283,13 @@ mod tests {
 
     #[test]
     fn attempt_is_a_third_of_what_is_left_within_bounds() {
-        let table = [(60.0, 10.0), (9.0, 3.0), (1.2, 0.5), (0.3, 0.3), (0.0, 0.0)];
+        let table = [
+            (60.0, 10.0),
+            (24.0, 8.0),
+            (9.0, 5.0),
+            (3.0, 3.0),
+            (0.0, 0.0),
+        ];
         for (left, limit) in table {
             let got = attempt_limit(Duration::from_secs_f64(left));
             assert_eq!(got, Duration::from_secs_f64(limit), "left {left}");

@@ -1,0 +1,5 @@
+#![cfg(feature = "tls")]
+
+mod certificates;
+mod server;
+mod table;
