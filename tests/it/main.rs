@@ -11,6 +11,7 @@
 )]
 
 mod harness;
+mod random_faults;
 mod schema;
 #[allow(
     dead_code,
