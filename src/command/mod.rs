@@ -21,6 +21,7 @@ mod guardian;
 #[expect(unsafe_code, reason = "system calls without a safe wrapper")]
 mod kernel;
 mod resolve;
+mod run;
 mod signals;
 mod supervise;
 mod sweep;
@@ -30,7 +31,11 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
+pub use run::run_with_locks;
+
 pub(crate) use guardian::Guardian;
-pub(crate) use resolve::CommandLine;
+pub(crate) use run::{fork_guardian, run};
 pub(crate) use signals::Signals;
-pub(crate) use supervise::supervise;
+
+use resolve::CommandLine;
+use supervise::supervise;

@@ -30,8 +30,9 @@ const MAX_SAFETY: Duration = Duration::from_millis(250);
 /// A heartbeat more often than this is a burden, more seldom than [`MAX_INTERVAL`] is of no use.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
-/// An attempt to renew gets at least this long: less than a slow network needs would never succeed.
-const MIN_ATTEMPT: Duration = Duration::from_millis(500);
+/// An attempt to renew gets at least this long, if the lease has so long: a server that is merely
+/// slow, or a new connection over a slow network, would otherwise be given up again and again.
+const MIN_ATTEMPT: Duration = Duration::from_secs(5);
 /// No attempt gets longer: a connection that is silent for so long is dead.
 const MAX_ATTEMPT: Duration = Duration::from_secs(10);
 
@@ -50,7 +51,7 @@ impl LeaseTiming {
     /// The interval for a TTL when none is given: 0.3 × TTL, between 1 and 10 seconds, and at most
     /// half the TTL so that a single failed renewal never costs the lease.
     pub(crate) fn default_interval(ttl: Duration) -> Duration {
-        (ttl * 3 / 10)
+        (ttl.saturating_mul(3) / 10)
             .clamp(MIN_INTERVAL, MAX_INTERVAL)
             .min(ttl / 2)
     }
@@ -166,4 +167,176 @@ impl LeaseTerm {
 /// silent leaves time for others, within bounds.
 pub(crate) fn attempt_limit(left: Duration) -> Duration {
     (left / 3).clamp(MIN_ATTEMPT, MAX_ATTEMPT).min(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn timing(ttl: f64, interval: f64, kill_grace: f64) -> LeaseTiming {
+        LeaseTiming {
+            ttl: Duration::from_secs_f64(ttl),
+            interval: Duration::from_secs_f64(interval),
+            kill_grace: Duration::from_secs_f64(kill_grace),
+        }
+    }
+
+    fn at(seconds: f64) -> BootInstant {
+        BootInstant::from_boot(Duration::from_secs_f64(seconds))
+    }
+
+    #[test]
+    fn deadlines_follow_from_the_instant_before_the_send() {
+        // (ttl, interval, grace) -> seconds after `sent`: stop_at, kill_at
+        let table = [
+            ((60.0, 10.0, 10.0), (50.0, 59.75)), // margin = grace
+            ((6.0, 1.0, 10.0), (4.0, 5.75)),     // margin = TTL / 3
+            ((6.0, 1.0, 1.0), (5.0, 5.75)),      // a short grace leaves more time to renew
+            ((10.0, 8.0, 10.0), (9.0, 9.75)),    // margin = (TTL - interval) / 2
+            ((3.0, 1.0, 0.4), (2.6, 2.9)),       // safety = margin / 4
+            ((60.0, 10.0, 0.0), (60.0, 60.0)),   // no grace: killed at the expiry
+            ((5.0, 5.0, 10.0), (5.0, 5.0)),      // interval = TTL: allowed, and nothing is left
+        ];
+        for ((ttl, interval, grace), (stop, kill)) in table {
+            let sent = 1000.0;
+            let term = LeaseTerm::begin(timing(ttl, interval, grace), at(sent));
+            let expected = Deadlines {
+                stop_at: at(sent + stop),
+                kill_at: at(sent + kill),
+            };
+            let got = term.deadlines();
+            let close = |a: BootInstant, b: BootInstant| {
+                a.left(b).max(b.left(a)) < Duration::from_micros(1)
+            };
+            assert!(
+                close(got.stop_at, expected.stop_at) && close(got.kill_at, expected.kill_at),
+                "ttl {ttl}, interval {interval}, grace {grace}: {got:?}, expected {expected:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn default_interval_is_a_third_within_bounds_and_at_most_half_the_ttl() {
+        let table = [
+            (60.0, 10.0),
+            (20.0, 6.0),
+            (3.0, 1.0),
+            (1.5, 0.75),
+            (0.1, 0.05),
+            (1e6, 10.0),
+        ];
+        for (ttl, interval) in table {
+            let got = LeaseTiming::default_interval(Duration::from_secs_f64(ttl));
+            assert_eq!(got, Duration::from_secs_f64(interval), "ttl {ttl}");
+        }
+    }
+
+    #[test]
+    fn renewal_extends_from_its_own_send_not_from_its_answer() {
+        let mut term = LeaseTerm::begin(timing(6.0, 1.0, 1.0), at(100.0));
+        assert!(term.renewed(at(101.0), at(104.9)));
+        assert_eq!(term.deadlines().stop_at, at(106.0));
+        assert_eq!(term.renew_at(), at(102.0));
+    }
+
+    #[test]
+    fn slow_success_after_the_stop_deadline_does_not_undo_the_loss() {
+        let mut term = LeaseTerm::begin(timing(6.0, 1.0, 1.0), at(100.0));
+        assert!(!term.renewed(at(104.0), at(105.0)));
+        assert_eq!(term.loss(at(105.0)), Some(Loss::Expired));
+        assert_eq!(term.deadlines().stop_at, at(105.0));
+    }
+
+    #[test]
+    fn rejection_is_loss_at_once_and_gives_the_full_grace() {
+        let mut term = LeaseTerm::begin(timing(6.0, 1.0, 10.0), at(100.0));
+        term.rejected(at(101.5));
+        assert_eq!(term.loss(at(101.5)), Some(Loss::Rejected));
+        let deadlines = term.deadlines();
+        assert_eq!(
+            (deadlines.stop_at, deadlines.kill_at),
+            (at(101.5), at(111.5))
+        );
+        assert!(
+            !term.renewed(at(101.6), at(101.7)),
+            "nothing brings it back"
+        );
+    }
+
+    #[test]
+    fn rejection_after_the_stop_deadline_does_not_postpone_the_kill() {
+        let mut term = LeaseTerm::begin(timing(6.0, 1.0, 1.0), at(100.0));
+        let before = term.deadlines();
+        term.rejected(at(105.5));
+        assert_eq!(term.deadlines(), before);
+        assert_eq!(term.loss(at(105.5)), Some(Loss::Expired));
+    }
+
+    #[test]
+    fn answers_that_overtake_each_other_do_not_shorten_the_lease() {
+        let mut term = LeaseTerm::begin(timing(60.0, 10.0, 10.0), at(100.0));
+        assert!(term.renewed(at(120.0), at(121.0)));
+        assert!(term.renewed(at(110.0), at(122.0)));
+        assert_eq!(term.renew_at(), at(130.0));
+    }
+
+    #[test]
+    fn attempt_is_a_third_of_what_is_left_within_bounds() {
+        let table = [
+            (60.0, 10.0),
+            (24.0, 8.0),
+            (9.0, 5.0),
+            (3.0, 3.0),
+            (0.0, 0.0),
+        ];
+        for (left, limit) in table {
+            let got = attempt_limit(Duration::from_secs_f64(left));
+            assert_eq!(got, Duration::from_secs_f64(limit), "left {left}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn everything_is_over_before_the_row_can_be_taken(
+            ttl in 0.001..1e6_f64,
+            interval_share in 0.0..=1.0_f64,
+            grace in 0.0..1e6_f64,
+            steps in prop::collection::vec((0.0..1.0_f64, 0.0..1.0_f64, any::<bool>()), 0..20),
+        ) {
+            let timing = timing(ttl, (ttl * interval_share).max(1e-6).min(ttl), grace);
+            let mut now = at(1000.0);
+            let mut sent = now;
+            let mut term = LeaseTerm::begin(timing, sent);
+            for (pause, round_trip, answered) in steps {
+                let before = term.loss(now);
+                now = now.after(timing.ttl.mul_f64(pause));
+                let this = now;
+                now = now.after(timing.ttl.mul_f64(round_trip));
+                if answered && term.renewed(this, now) {
+                    sent = this;
+                }
+                let Deadlines { stop_at, kill_at } = term.deadlines();
+                prop_assert!(stop_at <= kill_at);
+                // The row expires at the database no earlier than this.
+                prop_assert!(kill_at <= sent.after(timing.ttl));
+                prop_assert!(stop_at >= sent);
+                prop_assert!(before.is_none() || term.loss(now) == before, "a loss is for good");
+                prop_assert_eq!(term.loss(now).is_some(), now >= stop_at);
+            }
+        }
+
+        #[test]
+        fn no_time_is_too_long_or_too_short_to_compute_with(
+            ttl in any::<Duration>(), interval in any::<Duration>(), grace in any::<Duration>(),
+            sent in any::<Duration>(), now in any::<Duration>(),
+        ) {
+            let timing = LeaseTiming { ttl, interval, kill_grace: grace };
+            let mut term = LeaseTerm::begin(timing, BootInstant::from_boot(sent));
+            let now = BootInstant::from_boot(now);
+            term.rejected(now);
+            let _ = (term.deadlines(), term.renew_at(), term.loss(now), attempt_limit(ttl));
+            let _ = LeaseTiming::default_interval(ttl);
+        }
+    }
 }

@@ -7,9 +7,9 @@ use crate::error::{Error, Kind, StartFailure};
 pub const LEASE_LOST_EXIT_CODE: i32 = 75;
 
 /// Runtime failure.
-const FAILURE: i32 = 1;
+pub(crate) const FAILURE: i32 = 1;
 /// Configuration or usage.
-const USAGE: i32 = 2;
+pub(crate) const USAGE: i32 = 2;
 /// The command is there but cannot be executed, as shells say it.
 const NOT_EXECUTABLE: i32 = 126;
 /// There is no such command, as shells say it.
@@ -52,5 +52,60 @@ pub(crate) fn exit_code_of(error: &Error, conflict: i32) -> i32 {
             StartFailure::NotExecutable => NOT_EXECUTABLE,
         },
         Kind::Interrupted(signal) => SIGNAL_BASE + signal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Busy, Setting};
+
+    #[test]
+    fn a_command_that_ran_decides_the_exit_code() {
+        let table = [
+            (Ended::Exited(0), 0),
+            (Ended::Exited(7), 7),
+            (Ended::Exited(255), 255),
+            (Ended::Signaled(9), 137),
+            (Ended::Signaled(11), 139),
+            (Ended::LeaseLost, 75),
+        ];
+        for (ended, code) in table {
+            assert_eq!(ended.exit_code(), code, "{ended:?}");
+        }
+    }
+
+    #[test]
+    fn cannot_lock_is_never_confused_with_already_locked() {
+        let busy = || {
+            Error::from(Kind::NotAcquired(Busy {
+                key: "k".to_owned(),
+                holder: None,
+                until: None,
+            }))
+        };
+        let lost = Kind::LeaseLost {
+            key: "k".to_owned(),
+            reason: "r".to_owned(),
+        };
+        let command = |failure| Kind::Command {
+            message: "m".to_owned(),
+            failure,
+            source: None,
+        };
+        let table = [
+            (busy(), 0, 0),
+            (busy(), 99, 99),
+            (Error::database("refused"), 0, 1),
+            (Error::system("fork", "no memory"), 0, 1),
+            (Error::setting_hidden(Setting::LockKey, "is missing"), 0, 2),
+            (lost.into(), 0, 75),
+            (command(StartFailure::NotExecutable).into(), 0, 126),
+            (command(StartFailure::NotFound).into(), 0, 127),
+            (Kind::Interrupted(15).into(), 0, 143),
+        ];
+        for (error, conflict, code) in table {
+            assert_eq!(exit_code_of(&error, conflict), code, "{error}");
+        }
     }
 }

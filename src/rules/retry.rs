@@ -60,3 +60,117 @@ impl Backoff {
         Some(pause.min(left))
     }
 }
+
+/// How often a busy lease is looked at while it is waited for.
+const POLL: Duration = Duration::from_secs(1);
+/// A row that expires "now" by a clock that is a little ahead is not asked for in a tight loop.
+const SHORTEST_POLL: Duration = Duration::from_millis(10);
+
+/// The pause before a busy lease is asked for again, when `left` remains of the wait and the row
+/// expires in `expires_in` unless it is renewed; `None` when the wait is over. `sample` is uniform in
+/// [0, 1) and spreads those who wait together.
+pub(crate) fn wait_pause(
+    left: Duration,
+    expires_in: Option<Duration>,
+    sample: f64,
+) -> Option<Duration> {
+    if left.is_zero() {
+        return None;
+    }
+    let poll = POLL.mul_f64(1.0 - sample / 2.0);
+    let pause = expires_in
+        .unwrap_or(Duration::MAX)
+        .clamp(SHORTEST_POLL, poll);
+    Some(pause.min(left))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sqlstates_are_classified() {
+        use FailureClass::{Passing, Permanent};
+        let table = [
+            ("08000", Passing),
+            ("08006", Passing),
+            ("08P01", Passing),
+            ("40001", Passing),
+            ("40P01", Passing),
+            ("53200", Passing),
+            ("53300", Passing),
+            ("55P03", Passing),
+            ("57014", Passing),
+            ("57P01", Passing),
+            ("57P02", Passing),
+            ("57P03", Passing),
+            ("25006", Permanent), // read-only server
+            ("28000", Permanent), // no such role, or refused by pg_hba.conf
+            ("28P01", Permanent), // wrong password
+            ("3D000", Permanent), // no such database
+            ("42501", Permanent), // no privilege
+            ("42P01", Permanent), // no such table
+            ("57P04", Permanent), // the database was dropped
+            ("", Permanent),
+            ("é", Permanent),
+        ];
+        for (sqlstate, class) in table {
+            assert_eq!(classify(sqlstate), class, "{sqlstate}");
+        }
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_cap() {
+        let mut backoff = Backoff::default();
+        let long = Duration::from_secs(3600);
+        let pauses: Vec<u128> = (0..8)
+            .filter_map(|_| backoff.pause(long, 0.0))
+            .map(|pause| pause.as_millis())
+            .collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 2000, 2000, 2000]);
+    }
+
+    #[test]
+    fn nothing_is_tried_when_no_time_is_left() {
+        assert_eq!(Backoff::default().pause(Duration::ZERO, 0.5), None);
+        assert_eq!(wait_pause(Duration::ZERO, None, 0.5), None);
+    }
+
+    #[test]
+    fn busy_lease_is_asked_for_at_its_expiry_or_every_second_or_so() {
+        let long = Duration::from_secs(3600);
+        let millis = Duration::from_millis;
+        let table = [
+            (long, None, 0.0, 1000),
+            (long, None, 0.999_999_999, 500),
+            (long, Some(millis(300)), 0.0, 300),
+            (long, Some(millis(30_000)), 0.0, 1000),
+            (long, Some(Duration::ZERO), 0.0, 10),
+            (millis(50), Some(millis(300)), 0.0, 50),
+        ];
+        for (left, expires_in, sample, expected) in table {
+            let pause = wait_pause(left, expires_in, sample).unwrap();
+            assert_eq!(
+                pause.as_millis(),
+                expected,
+                "{left:?} {expires_in:?} {sample}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_pause_never_exceeds_the_time_left(
+            left in any::<Duration>(), sample in 0.0..1.0_f64, failures in any::<u32>(),
+        ) {
+            let mut backoff = Backoff { failures };
+            if let Some(pause) = backoff.pause(left, sample) {
+                prop_assert!(pause <= left && pause <= LONGEST_PAUSE);
+            }
+            if let Some(pause) = wait_pause(left, Some(left), sample) {
+                prop_assert!(pause <= left);
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The whole run: find the program, take the locks, supervise, release.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
+
+use nix::fcntl::OFlag;
+use nix::unistd::pipe2;
+
+use super::{CommandLine, Guardian, Signals, supervise};
+use crate::context::{LockContext, LockStrategy};
+use crate::error::{Error, Kind, Result};
+use crate::rules::outcome::{Ended, LEASE_LOST_EXIT_CODE};
+use crate::sync::{LockSession, build_locks};
+
+/// Runs `command` while the locks are held, and answers its exit code as a shell would see it: its
+/// own, 128 + n when signal n killed it, [`LEASE_LOST_EXIT_CODE`] when it was stopped because its
+/// lease was lost.
+///
+/// The command sees `DISLOCK_KEY`, `DISLOCK_OWNER` and `DISLOCK_FENCING_TOKEN` in its environment.
+/// When the lease is lost, or the calling process is killed, the whole tree of processes below the
+/// command is stopped before another holder can take the lease. The calling process's own signal
+/// handlers and masks are left alone, and its signals are not forwarded. May be called from any
+/// thread.
+///
+/// # Errors
+///
+/// Those of [`acquire_locks`](crate::acquire_locks), and when the command cannot be found or
+/// executed: what was locked for it is given back then, a slot too.
+pub fn run_with_locks<S: AsRef<OsStr>>(
+    command: impl IntoIterator<Item = S>,
+    ctx: &LockContext,
+    strategies: &[LockStrategy],
+) -> Result<i32> {
+    let command: Vec<OsString> = command
+        .into_iter()
+        .map(|word| word.as_ref().to_owned())
+        .collect();
+    let guardian = fork_guardian()?;
+    run(command, ctx, strategies, guardian, None)
+}
+
+/// Forks the guardian of the next run.
+pub(crate) fn fork_guardian() -> Result<Guardian> {
+    Guardian::fork().map_err(|why| Error::system("cannot start the guardian process", why))
+}
+
+/// [`run_with_locks`] with a guardian that was forked before, and with the signals that the command
+/// is to get; before it runs, one that asks for the end ends the run.
+pub(crate) fn run(
+    command: Vec<OsString>,
+    ctx: &LockContext,
+    strategies: &[LockStrategy],
+    guardian: Guardian,
+    signals: Option<&Signals>,
+) -> Result<i32> {
+    let plan = build_locks(ctx, strategies)?;
+    let path = std::env::var_os("PATH");
+    let command = CommandLine::resolve(command, path.as_deref())?;
+    let failed = |why| Error::system("cannot wait for the locks", why);
+    let (done, done_sender) = pipe2(OFlag::O_CLOEXEC).map_err(failed)?;
+    let pending = plan.start(ctx.settings().jitter_max, done_sender)?;
+    if let Some(Err(interrupted)) = signals.map(|signals| signals.wait_for(done.as_fd())) {
+        pending.cancel();
+        return Err(interrupted);
+    }
+    let session = pending.wait()?;
+    let environment = [
+        ("DISLOCK_KEY", ctx.lock_key().to_owned()),
+        ("DISLOCK_OWNER", session.owner().to_owned()),
+        ("DISLOCK_FENCING_TOKEN", session.fencing_token().to_string()),
+    ]
+    .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    log::info!("starting {}", command.file().display());
+    let grace = ctx.settings().timing.kill_grace;
+    let ended = supervise(
+        guardian,
+        &command,
+        &environment,
+        session.limit(),
+        grace,
+        signals,
+    );
+    finish(session, ended)
+}
+
+/// Releases what was taken; what the run came to decides how.
+fn finish(session: LockSession, ended: Result<Ended>) -> Result<i32> {
+    let never_ran = ended
+        .as_ref()
+        .is_err_and(|error| matches!(error.kind(), Kind::Command { .. } | Kind::Interrupted(_)));
+    let released = match never_ran {
+        true => session.give_back(),
+        false => session.release(),
+    };
+    let lost = released.as_ref().is_err_and(Error::is_lease_lost);
+    if let Err(error) = released {
+        let level = if lost {
+            log::Level::Error
+        } else {
+            log::Level::Warn
+        };
+        log::log!(level, "{error:#}");
+    }
+    let ended = ended?;
+    if lost {
+        // Perhaps at the last moment: the command's own success would be taken for a clean one.
+        return Ok(LEASE_LOST_EXIT_CODE);
+    }
+    log::info!("the command ended with exit code {}", ended.exit_code());
+    Ok(ended.exit_code())
+}

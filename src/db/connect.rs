@@ -1,0 +1,231 @@
+//! Connections: one search over the hosts, as libpq does it, but never longer than a deadline.
+//!
+//! Hosts are tried in order, or shuffled when asked. Each address gets `connect_timeout`, and never
+//! more than its share of the time that is left, so that a first host which swallows packets leaves
+//! time for the second. The search goes on after whatever may be that one host's trouble: no address,
+//! no route, no answer, a lost connection, a server that is starting up or is of the wrong kind. It
+//! ends with the first real answer: what one server refuses (a password, a certificate), the next is
+//! not asked for.
+
+mod attempt;
+mod error;
+mod socket;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use rand::seq::SliceRandom;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_postgres::Client;
+
+pub(crate) use error::{ConnectError, is_connection_loss};
+
+use self::attempt::{Driver, Encryption};
+use self::error::Failure;
+use self::socket::{Address, addresses};
+use self::stream::Encrypted;
+use super::conninfo::{Conninfo, Host, LoadBalanceHosts, TargetSessionAttrs, TlsOptions};
+
+/// For the goodbye, which nobody needs.
+const CLOSE_LIMIT: Duration = Duration::from_millis(500);
+
+/// For a cancel request, which may be too late anyhow.
+const CANCEL_LIMIT: Duration = Duration::from_secs(2);
+
+/// A server that is starting up or shutting down.
+const CANNOT_CONNECT_NOW: &str = "57P03";
+
+/// An open connection and the task that reads and writes for it.
+///
+/// Dropping it ends the task, and with it the socket, without a goodbye and without waiting. The
+/// runtime on which it was opened has to be running for anything to happen.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    client: Client,
+    driver: DriverTask,
+    runtime: Handle,
+    peer: Peer,
+}
+
+/// What a cancel request has to know: it goes where the connection goes, encrypted the same way.
+#[derive(Clone, Debug)]
+struct Peer {
+    host: Host,
+    address: Address,
+    encryption: Encryption,
+    tls: TlsOptions,
+}
+
+#[derive(Debug)]
+struct DriverTask(JoinHandle<()>);
+
+impl Drop for DriverTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Connection {
+    /// Has to be called on a runtime.
+    fn start(client: Client, driver: Driver, peer: Peer) -> Self {
+        let task = tokio::spawn(async move {
+            if let Err(e) = driver.await {
+                log::debug!("connection to the database ended: {}", error::Chain(&e));
+            }
+        });
+        Self {
+            client,
+            driver: DriverTask(task),
+            runtime: Handle::current(),
+            peer,
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Asks the server to stop the statement that is running, over a connection of its own.
+    ///
+    /// Returns at once and tells nobody how it went: the request may come too late anyway.
+    pub(crate) fn cancel(&self) {
+        let token = self.client.cancel_token();
+        let peer = self.peer.clone();
+        let request = async move {
+            let stream =
+                attempt::open_again(&peer.address, peer.encryption, &peer.tls, &peer.host).await?;
+            token
+                .cancel_query_raw(stream, Encrypted)
+                .await
+                .map_err(Failure::Login)
+        };
+        self.runtime.spawn(async move {
+            match timeout(CANCEL_LIMIT, request).await {
+                Ok(Ok(())) => log::debug!("asked the server to cancel the running statement"),
+                Ok(Err(e)) => log::debug!("cannot ask the server to cancel: {}", error::Chain(&e)),
+                Err(_) => log::debug!("cannot ask the server to cancel: no answer in time"),
+            }
+        });
+    }
+
+    /// Says goodbye, so that the server logs no lost connection, and waits for it a moment at most.
+    pub(crate) async fn close(self) {
+        let Self { client, driver, .. } = self;
+        drop(client);
+        let mut driver = driver;
+        // Whether it ended or not: dropping the task is the end.
+        let _ended = timeout(CLOSE_LIMIT, &mut driver.0).await;
+    }
+}
+
+/// Finds a server that will do and logs in. Everything ends by `deadline`.
+pub(crate) async fn connect(
+    target: &Conninfo,
+    deadline: Instant,
+) -> Result<Connection, ConnectError> {
+    let mut hosts: Vec<&Host> = target.hosts.iter().collect();
+    if target.load_balance_hosts == LoadBalanceHosts::Random {
+        hosts.shuffle(&mut rand::rng());
+    }
+    let wanted = target.target_session_attrs;
+    let passes = if wanted == TargetSessionAttrs::PreferStandby {
+        vec![TargetSessionAttrs::Standby, TargetSessionAttrs::Any]
+    } else {
+        vec![wanted]
+    };
+
+    let mut failures = Vec::new();
+    for wanted in passes {
+        for (i, host) in hosts.iter().enumerate() {
+            let rest = hosts.len() - i - 1;
+            match try_host(target, host, wanted, deadline, rest).await {
+                Ok(connection) => return Ok(connection),
+                Err(failure) => {
+                    let decisive = !lets_search_go_on(&failure);
+                    failures.push((host.to_string(), failure));
+                    if decisive || Instant::now() >= deadline {
+                        return Err(ConnectError::new(failures, decisive));
+                    }
+                }
+            }
+        }
+    }
+    Err(ConnectError::new(failures, false))
+}
+
+/// Tries every address of a host; `rest` more hosts may need time after it.
+async fn try_host(
+    target: &Conninfo,
+    host: &Host,
+    wanted: TargetSessionAttrs,
+    deadline: Instant,
+    rest: usize,
+) -> Result<Connection, Failure> {
+    let until = share(target, deadline, rest + 1);
+    let mut found = timeout_at(until, addresses(host))
+        .await
+        .map_err(|_| Failure::TimedOut)?
+        .map_err(Failure::Lookup)?;
+    if target.load_balance_hosts == LoadBalanceHosts::Random {
+        found.shuffle(&mut rand::rng());
+    }
+
+    let mut last = Failure::NoAddress;
+    for (i, address) in found.iter().enumerate() {
+        let until = share(target, deadline, found.len() - i + rest);
+        match timeout_at(until, try_address(target, host, address, wanted)).await {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(failure @ (Failure::Socket(_) | Failure::Handshake(..)))) => last = failure,
+            Ok(Err(failure)) => return Err(failure),
+            Err(_) => last = Failure::TimedOut,
+        }
+    }
+    Err(last)
+}
+
+/// When to give one of `candidates` up.
+fn share(target: &Conninfo, deadline: Instant, candidates: usize) -> Instant {
+    let now = Instant::now();
+    let left = deadline.saturating_duration_since(now);
+    let fair = left / u32::try_from(candidates).unwrap_or(u32::MAX).max(1);
+    now + target.connect_timeout.map_or(fair, |limit| limit.min(fair))
+}
+
+fn lets_search_go_on(failure: &Failure) -> bool {
+    match failure {
+        Failure::Lookup(_)
+        | Failure::NoAddress
+        | Failure::Socket(_)
+        | Failure::Handshake(..)
+        | Failure::TimedOut
+        | Failure::Unsuitable(_) => true,
+        Failure::Login(e) => {
+            is_connection_loss(e) || failure.sqlstate() == Some(CANNOT_CONNECT_NOW)
+        }
+        Failure::Refused(..) => false,
+        Failure::BothWays { tls, plain } => lets_search_go_on(tls) && lets_search_go_on(plain),
+    }
+}
+
+async fn try_address(
+    target: &Conninfo,
+    host: &Host,
+    address: &Address,
+    wanted: TargetSessionAttrs,
+) -> Result<Connection, Failure> {
+    let accepted = attempt::log_in(target, host, address).await?;
+    let known = attempt::ServerState::reported(&accepted.driver);
+    let peer = Peer {
+        host: host.clone(),
+        address: address.clone(),
+        encryption: accepted.encryption,
+        tls: target.tls.clone(),
+    };
+    let connection = Connection::start(accepted.client, accepted.driver, peer);
+    attempt::check_session(connection.client(), known, wanted).await?;
+    Ok(connection)
+}

@@ -1,0 +1,207 @@
+//! From a host to a connected socket.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::db::conninfo::{DEFAULT_SOCKET_DIRECTORIES, Host, Place, TcpOptions};
+
+/// One place to knock at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// Everything that a host may stand for. Asks the resolver, in a thread of the runtime's pool: it
+/// cannot be interrupted, so the caller bounds the waiting.
+pub(super) async fn addresses(host: &Host) -> io::Result<Vec<Address>> {
+    match &host.place {
+        Place::Socket(directory) => Ok(vec![socket_in(directory, host.port)]),
+        Place::DefaultSocket => {
+            let all = DEFAULT_SOCKET_DIRECTORIES.map(|d| socket_in(d, host.port));
+            let (there, missing): (Vec<_>, Vec<_>) = all
+                .into_iter()
+                .partition(|address| matches!(address, Address::Unix(path) if path.exists()));
+            // When there is none, the error should still name a place.
+            Ok(if there.is_empty() { missing } else { there })
+        }
+        Place::Tcp {
+            address: Some(address),
+            ..
+        } => Ok(vec![Address::Tcp((*address, host.port).into())]),
+        Place::Tcp { name, .. } => {
+            let name = name.as_deref().unwrap_or_default();
+            let mut found = Vec::new();
+            for address in tokio::net::lookup_host((name, host.port)).await? {
+                let address = Address::Tcp(address);
+                if !found.contains(&address) {
+                    found.push(address);
+                }
+            }
+            Ok(found)
+        }
+    }
+}
+
+fn socket_in(directory: &str, port: u16) -> Address {
+    Address::Unix(Path::new(directory).join(format!(".s.PGSQL.{port}")))
+}
+
+impl Address {
+    pub(super) fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(address) => Some(address.ip()),
+            Self::Unix(_) => None,
+        }
+    }
+
+    pub(super) async fn open(&self, options: &TcpOptions) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(address) => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                let socket = SockRef::from(&stream);
+                if options.keepalives {
+                    socket.set_tcp_keepalive(&keepalive(options))?;
+                }
+                #[cfg(any(target_os = "linux", target_os = "android"))]
+                if options.user_timeout.is_some() {
+                    socket.set_tcp_user_timeout(options.user_timeout)?;
+                }
+                Ok(Socket::Tcp(stream))
+            }
+            Self::Unix(path) => {
+                // The operating system writes the abstract namespace's leading "@" as a NUL.
+                let stream = match path.to_str().and_then(|p| p.strip_prefix('@')) {
+                    Some(name) => UnixStream::connect(format!("\0{name}")).await?,
+                    None => UnixStream::connect(path).await?,
+                };
+                Ok(Socket::Unix(stream))
+            }
+        }
+    }
+}
+
+fn keepalive(options: &TcpOptions) -> TcpKeepalive {
+    let mut keepalive = TcpKeepalive::new();
+    if let Some(idle) = options.keepalives_idle {
+        keepalive = keepalive.with_time(idle);
+    }
+    if let Some(interval) = options.keepalives_interval {
+        keepalive = keepalive.with_interval(interval);
+    }
+    if let Some(count) = options.keepalives_count {
+        keepalive = keepalive.with_retries(count);
+    }
+    keepalive
+}
+
+/// A connected socket of either family.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Calls the same method on whichever stream is there.
+macro_rules! on_stream {
+    ($self:expr, $method:ident $(, $argument:expr)*) => {
+        match $self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).$method($($argument),*),
+            Socket::Unix(stream) => Pin::new(stream).$method($($argument),*),
+        }
+    };
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        on_stream!(self, poll_read, cx, buf)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        on_stream!(self, poll_write, cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        on_stream!(self, poll_flush, cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        on_stream!(self, poll_shutdown, cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_gets_the_options_of_the_connection_string() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap());
+        let options = TcpOptions {
+            keepalives: true,
+            keepalives_idle: Some(Duration::from_secs(31)),
+            keepalives_interval: Some(Duration::from_secs(7)),
+            keepalives_count: Some(4),
+            user_timeout: Some(Duration::from_millis(12_345)),
+        };
+        let Socket::Tcp(stream) = address.open(&options).await.unwrap() else {
+            panic!("not TCP");
+        };
+        let socket = SockRef::from(&stream);
+        assert!(socket.tcp_nodelay().unwrap());
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(
+            socket.tcp_keepalive_time().unwrap(),
+            Duration::from_secs(31)
+        );
+        assert_eq!(
+            socket.tcp_keepalive_interval().unwrap(),
+            Duration::from_secs(7)
+        );
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 4);
+        #[cfg(target_os = "linux")]
+        assert_eq!(
+            socket.tcp_user_timeout().unwrap(),
+            Some(Duration::from_millis(12_345))
+        );
+
+        let options = TcpOptions::default();
+        let Socket::Tcp(stream) = address.open(&options).await.unwrap() else {
+            panic!("not TCP");
+        };
+        assert!(!SockRef::from(&stream).keepalive().unwrap());
+    }
+
+    #[tokio::test]
+    #[cfg(target_os = "linux")]
+    async fn an_at_sign_means_the_abstract_namespace() {
+        use std::os::linux::net::SocketAddrExt;
+        let name = format!("/dislock-test-{}", std::process::id());
+        let abstract_name = format!("{name}/.s.PGSQL.1");
+        let bound = std::os::unix::net::SocketAddr::from_abstract_name(&abstract_name).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind_addr(&bound).unwrap();
+        let address = socket_in(&format!("@{name}"), 1);
+        address.open(&TcpOptions::default()).await.unwrap();
+    }
+}

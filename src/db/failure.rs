@@ -1,0 +1,124 @@
+//! Everything that can go wrong with the database, in one type, with what to do about it.
+
+use std::future::Future;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::connect::{ConnectError, is_connection_loss};
+use crate::context::LockContext;
+use crate::error::Error;
+use crate::rules::retry::{FailureClass, classify};
+
+/// Why the database did not do what it was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// No connection could be made.
+    Connect(ConnectError),
+    /// A statement failed, or the connection under it.
+    Statement(tokio_postgres::Error),
+    /// No answer came in time.
+    Silent,
+    /// Not the database's fault: the settings turn out not to fit.
+    Refused(Error),
+}
+
+impl Failure {
+    /// Whether the same attempt may succeed later.
+    pub(crate) fn class(&self) -> FailureClass {
+        if let Some(sqlstate) = self.sqlstate() {
+            return classify(sqlstate);
+        }
+        let passing = match self {
+            Self::Connect(error) => error.is_passing(),
+            Self::Statement(error) => is_connection_loss(error),
+            Self::Silent => true,
+            Self::Refused(_) => false,
+        };
+        match passing {
+            true => FailureClass::Passing,
+            false => FailureClass::Permanent,
+        }
+    }
+
+    /// Whether the server itself said so: then the statement has written nothing.
+    pub(crate) fn is_an_answer(&self) -> bool {
+        self.sqlstate().is_some()
+    }
+
+    fn sqlstate(&self) -> Option<&str> {
+        match self {
+            Self::Connect(error) => error.sqlstate(),
+            Self::Statement(error) => error.code().map(|code| code.code()),
+            Self::Silent | Self::Refused(_) => None,
+        }
+    }
+
+    /// The error for the caller: `what` failed, where, what to do, and why.
+    pub(crate) fn into_error(self, ctx: &LockContext, what: &str) -> Error {
+        let settings = ctx.settings();
+        let place = settings.conninfo.describe();
+        let table = &settings.table;
+        let advice = match self.sqlstate() {
+            Some("42P01") => format!(
+                ": table {table} does not exist; create it with: CREATE TABLE {} (key text PRIMARY KEY, \
+                 value text NOT NULL, expire_at timestamptz NOT NULL)",
+                table.sql()
+            ),
+            Some("42501") => format!(
+                ": the role may not use table {table}; it needs: GRANT SELECT, INSERT, UPDATE ON {} TO the role",
+                table.sql()
+            ),
+            Some("25006") => {
+                ": the server is read-only and cannot hold a lock; connect to the primary, for \
+                 example with target_session_attrs=read-write"
+                    .to_owned()
+            }
+            Some("42703" | "42804" | "42P10") => format!(
+                ": table {table} has not the shape of a lock table (key text PRIMARY KEY, value text, \
+                 expire_at timestamptz)"
+            ),
+            _ => String::new(),
+        };
+        let message = format!("{what} {} at {place}{advice}", ctx.lock_key());
+        match self {
+            Self::Connect(error) => Error::database_from(message, error),
+            // The driver's own words for what the server says are "db error".
+            Self::Statement(error) if error.as_db_error().is_some() => match error.into_source() {
+                Some(server) => Error::database_from(message, server),
+                None => Error::database(message),
+            },
+            Self::Statement(error) => Error::database_from(message, error),
+            Self::Silent => Error::database(format!("{message}: the server does not answer")),
+            Self::Refused(error) => error,
+        }
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        Self::Connect(error)
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Statement(error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// Runs a statement for which the server has until `by` to answer.
+pub(crate) async fn answer_by<T>(
+    by: Instant,
+    statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, Failure> {
+    match timeout_at(by, statement).await {
+        Ok(answer) => answer.map_err(Failure::Statement),
+        Err(_) => Err(Failure::Silent),
+    }
+}

@@ -1,0 +1,251 @@
+//! The two locks, one at a time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::acquisition::{Acquisition, Heartbeat, Held, give_back};
+use crate::context::{LeaseLossPolicy, LockContext, LockStrategy};
+use crate::db::acquire::Plan;
+use crate::db::timestamp::RowTime;
+use crate::error::{Error, Kind, Result};
+use crate::lease::LeaseState;
+use crate::rules::lease::Loss;
+
+/// A slot of a schedule: whoever has it is the one that starts at this tick.
+///
+/// The slot is not given back at the end. Its row lives until the slot does, so that a short run on
+/// one host does not make room for a second start of the same tick on another. Dropping the value
+/// does nothing; [`give_back`](Self::give_back) is for a start that did not come about.
+#[must_use = "a slot is taken to start something"]
+pub struct ScheduleLock {
+    ctx: LockContext,
+    value: String,
+    token: i64,
+    until: RowTime,
+}
+
+impl ScheduleLock {
+    /// Takes the slot that contains the present moment by the database's clock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_not_acquired`] when somebody else has it, [`Error::is_configuration`] when the
+    /// context has no schedule or next run time, and others when the database cannot be used.
+    pub fn acquire(ctx: &LockContext) -> Result<Self> {
+        let plan = Plan::new(ctx, &[LockStrategy::Schedule])?;
+        let held = Acquisition::start(ctx, plan, Duration::ZERO, ())?.wait()?;
+        Self::from_held(ctx, &held)
+            .ok_or_else(|| Error::database("the database answered without a slot"))
+    }
+
+    /// The slot among what was taken, if there is one.
+    pub(super) fn from_held(ctx: &LockContext, held: &Held) -> Option<Self> {
+        Some(Self {
+            ctx: ctx.clone(),
+            value: held.value.clone(),
+            token: held.token,
+            until: held.slot_until?,
+        })
+    }
+
+    /// A number that is larger than that of every earlier acquisition of this lock. A resource that
+    /// refuses smaller numbers than it has seen is safe from a holder that does not know its end.
+    pub fn fencing_token(&self) -> i64 {
+        self.token
+    }
+
+    /// When the slot ends.
+    pub fn until(&self) -> Option<SystemTime> {
+        self.until.system_time()
+    }
+
+    /// Gives the slot back because nothing was started in it, so that another host may.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be used within a bound; the slot then stays taken until it ends.
+    pub fn give_back(self) -> Result<()> {
+        give_back(&self.ctx, vec![self.ctx.schedule_key()], self.value)?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ScheduleLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScheduleLock")
+            .field("key", &self.ctx.schedule_key())
+            .field("until", &self.until)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lease: while it is held, nobody else has it. A background thread renews it.
+///
+/// Dropping the value releases the lease, quietly and within 5 seconds; [`release`](Self::release)
+/// does the same and reports what went wrong. Neither runs when the process is killed or leaves
+/// through [`std::process::exit`]: the row then ends by its TTL.
+#[must_use = "the lease is released when this is dropped"]
+pub struct LeaseLock {
+    ctx: LockContext,
+    value: String,
+    token: i64,
+    heartbeat: Option<Heartbeat>,
+}
+
+impl LeaseLock {
+    /// Takes the lease, waiting for it as long as the context says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_not_acquired`] when somebody else has it, and others when the database cannot be
+    /// used.
+    pub fn acquire(ctx: &LockContext) -> Result<Self> {
+        let plan = Plan::new(ctx, &[LockStrategy::Lease])?;
+        let mut held = Acquisition::start(ctx, plan, Duration::ZERO, ())?.wait()?;
+        Self::from_held(ctx, &mut held)
+            .ok_or_else(|| Error::database("the database answered without a lease"))
+    }
+
+    /// The lease among what was taken, if there is one.
+    pub(super) fn from_held(ctx: &LockContext, held: &mut Held) -> Option<Self> {
+        Some(Self {
+            ctx: ctx.clone(),
+            value: held.value.clone(),
+            token: held.token,
+            heartbeat: Some(held.lease.take()?),
+        })
+    }
+
+    /// A number that is larger than that of every earlier acquisition of this lock. A resource that
+    /// refuses smaller numbers than it has seen is safe from a holder that does not know its end.
+    pub fn fencing_token(&self) -> i64 {
+        self.token
+    }
+
+    /// Whether the lease is lost by now. Compares the deadline with the clock itself, so the answer
+    /// is right even while the database does not answer.
+    pub fn is_lost(&self) -> bool {
+        self.state().is_some_and(|state| state.loss().is_some())
+    }
+
+    /// Fails once the lease is lost; under [`LeaseLossPolicy::Continue`] never.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_lease_lost`].
+    pub fn check(&self) -> Result<()> {
+        match self.state().and_then(|state| state.loss()) {
+            Some(loss) => lost(&self.ctx, loss),
+            None => Ok(()),
+        }
+    }
+
+    /// A handle to the loss, to be given to whoever has to know; `None` under
+    /// [`LeaseLossPolicy::Continue`].
+    pub fn lease_lost(&self) -> Option<LeaseLost> {
+        match self.ctx.lease_loss_policy() {
+            LeaseLossPolicy::Terminate => Some(LeaseLost {
+                state: Arc::clone(self.state()?),
+            }),
+            LeaseLossPolicy::Continue => None,
+        }
+    }
+
+    /// Releases the lease, within 5 seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_lease_lost`] when it was lost before, unless the policy is
+    /// [`LeaseLossPolicy::Continue`]; another error when the row could not be expired in time: it
+    /// then ends by its TTL.
+    pub fn release(mut self) -> Result<()> {
+        self.end()
+    }
+
+    pub(super) fn state(&self) -> Option<&Arc<LeaseState>> {
+        self.heartbeat.as_ref().map(|heartbeat| &heartbeat.state)
+    }
+
+    /// Ends the renewals for good; answers what had become of the lease, unless that was done before.
+    pub(super) fn stop(&mut self) -> Option<Result<(), Loss>> {
+        let heartbeat = self.heartbeat.take()?;
+        heartbeat.stop();
+        Some(heartbeat.state.end().map_or(Ok(()), Err))
+    }
+
+    fn end(&mut self) -> Result<()> {
+        match self.stop() {
+            None => return Ok(()),
+            // The row may be somebody else's by now.
+            Some(Err(loss)) => return lost(&self.ctx, loss),
+            Some(Ok(())) => {}
+        }
+        let ended = give_back(&self.ctx, vec![self.ctx.lease_key()], self.value.clone())?;
+        if ended == 0 {
+            log::warn!(
+                "lease {} was not ours any more at its release",
+                self.ctx.lease_key()
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Drop for LeaseLock {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            log::warn!("{error:#}");
+        }
+    }
+}
+
+impl fmt::Debug for LeaseLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseLock")
+            .field("key", &self.ctx.lease_key())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a loss means under the context's policy.
+fn lost(ctx: &LockContext, loss: Loss) -> Result<()> {
+    let error = Error::from(Kind::LeaseLost {
+        key: ctx.lease_key(),
+        reason: match loss {
+            Loss::Expired => "it could not be renewed in time".to_owned(),
+            Loss::Rejected => "its row is gone or somebody else's".to_owned(),
+        },
+    });
+    match ctx.lease_loss_policy() {
+        LeaseLossPolicy::Terminate => Err(error),
+        LeaseLossPolicy::Continue => {
+            log::warn!("{error}");
+            Ok(())
+        }
+    }
+}
+
+/// A handle to the loss of a lease; clones share it.
+#[derive(Clone, Debug)]
+pub struct LeaseLost {
+    state: Arc<LeaseState>,
+}
+
+impl LeaseLost {
+    /// Whether the lease is lost by now.
+    pub fn is_lost(&self) -> bool {
+        self.state.loss().is_some()
+    }
+
+    /// Waits until the lease is lost (`true`) or released (`false`).
+    pub fn wait(&self) -> bool {
+        self.state.wait_lost(Duration::MAX)
+    }
+
+    /// Waits like [`wait`](Self::wait), for at most `timeout`; `false` when that is over first.
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        self.state.wait_lost(timeout)
+    }
+}
