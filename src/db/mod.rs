@@ -8,4 +8,5 @@ mod failure;
 pub(crate) mod heartbeat;
 mod store;
 pub(crate) mod timestamp;
-pub(crate) mod tls;
+#[cfg(feature = "tls")]
+mod tls;
