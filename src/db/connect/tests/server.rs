@@ -67,6 +67,7 @@ impl Server {
             account,
         };
         server.give(server.directory.path());
+        server.keeper = Some(server.keep());
         server.run(
             "initdb",
             &["-U", "postgres", "--auth=trust", "--no-sync", "-D", "data"],
@@ -86,7 +87,6 @@ impl Server {
         if standby {
             server.write("data/standby.signal", "");
         }
-        server.keeper = Some(server.keep());
         server.run("pg_ctl", &["start", "-w", "-D", "data", "-l", "log", "-s"]);
         server
     }
