@@ -10,6 +10,7 @@
     reason = "a test may panic; that is how it fails"
 )]
 
+mod connecting;
 mod harness;
 mod schema;
 #[allow(
