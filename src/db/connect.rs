@@ -25,7 +25,7 @@ use tokio_postgres::Client;
 pub(crate) use error::{ConnectError, is_connection_loss};
 
 use self::attempt::{Driver, Encryption};
-use self::error::Failure;
+use self::error::Reason;
 use self::socket::{Address, addresses};
 use self::stream::Encrypted;
 use super::conninfo::{Conninfo, Host, LoadBalanceHosts, TargetSessionAttrs, TlsOptions};
@@ -101,7 +101,7 @@ impl Connection {
             token
                 .cancel_query_raw(stream, Encrypted)
                 .await
-                .map_err(Failure::Login)
+                .map_err(Reason::Login)
         };
         self.runtime.spawn(async move {
             match timeout(CANCEL_LIMIT, request).await {
@@ -138,23 +138,23 @@ pub(crate) async fn connect(
         vec![wanted]
     };
 
-    let mut failures = Vec::new();
+    let mut reasons = Vec::new();
     for wanted in passes {
         for (i, host) in hosts.iter().enumerate() {
             let rest = hosts.len() - i - 1;
             match try_host(target, host, wanted, deadline, rest).await {
                 Ok(connection) => return Ok(connection),
-                Err(failure) => {
-                    let decisive = !lets_search_go_on(&failure);
-                    failures.push((host.to_string(), failure));
+                Err(reason) => {
+                    let decisive = !lets_search_go_on(&reason);
+                    reasons.push((host.to_string(), reason));
                     if decisive || Instant::now() >= deadline {
-                        return Err(ConnectError::new(failures, decisive));
+                        return Err(ConnectError::new(reasons, decisive));
                     }
                 }
             }
         }
     }
-    Err(ConnectError::new(failures, false))
+    Err(ConnectError::new(reasons, false))
 }
 
 /// Tries every address of a host; `rest` more hosts may need time after it.
@@ -164,24 +164,24 @@ async fn try_host(
     wanted: TargetSessionAttrs,
     deadline: Instant,
     rest: usize,
-) -> Result<Connection, Failure> {
+) -> Result<Connection, Reason> {
     let until = share(target, deadline, rest + 1);
     let mut found = timeout_at(until, addresses(host))
         .await
-        .map_err(|_| Failure::TimedOut)?
-        .map_err(Failure::Lookup)?;
+        .map_err(|_| Reason::TimedOut)?
+        .map_err(Reason::Lookup)?;
     if target.load_balance_hosts == LoadBalanceHosts::Random {
         found.shuffle(&mut rand::rng());
     }
 
-    let mut last = Failure::NoAddress;
+    let mut last = Reason::NoAddress;
     for (i, address) in found.iter().enumerate() {
         let until = share(target, deadline, found.len() - i + rest);
         match timeout_at(until, try_address(target, host, address, wanted)).await {
             Ok(Ok(connection)) => return Ok(connection),
-            Ok(Err(failure @ (Failure::Socket(_) | Failure::Handshake(..)))) => last = failure,
-            Ok(Err(failure)) => return Err(failure),
-            Err(_) => last = Failure::TimedOut,
+            Ok(Err(reason @ (Reason::Socket(_) | Reason::Handshake(..)))) => last = reason,
+            Ok(Err(reason)) => return Err(reason),
+            Err(_) => last = Reason::TimedOut,
         }
     }
     Err(last)
@@ -195,19 +195,17 @@ fn share(target: &Conninfo, deadline: Instant, candidates: usize) -> Instant {
     now + target.connect_timeout.map_or(fair, |limit| limit.min(fair))
 }
 
-fn lets_search_go_on(failure: &Failure) -> bool {
-    match failure {
-        Failure::Lookup(_)
-        | Failure::NoAddress
-        | Failure::Socket(_)
-        | Failure::Handshake(..)
-        | Failure::TimedOut
-        | Failure::Unsuitable(_) => true,
-        Failure::Login(e) => {
-            is_connection_loss(e) || failure.sqlstate() == Some(CANNOT_CONNECT_NOW)
-        }
-        Failure::Refused(..) => false,
-        Failure::BothWays { tls, plain } => lets_search_go_on(tls) && lets_search_go_on(plain),
+fn lets_search_go_on(reason: &Reason) -> bool {
+    match reason {
+        Reason::Lookup(_)
+        | Reason::NoAddress
+        | Reason::Socket(_)
+        | Reason::Handshake(..)
+        | Reason::TimedOut
+        | Reason::Unsuitable(_) => true,
+        Reason::Login(e) => is_connection_loss(e) || reason.sqlstate() == Some(CANNOT_CONNECT_NOW),
+        Reason::Refused(..) => false,
+        Reason::BothWays { tls, plain } => lets_search_go_on(tls) && lets_search_go_on(plain),
     }
 }
 
@@ -216,7 +214,7 @@ async fn try_address(
     host: &Host,
     address: &Address,
     wanted: TargetSessionAttrs,
-) -> Result<Connection, Failure> {
+) -> Result<Connection, Reason> {
     let accepted = attempt::log_in(target, host, address).await?;
     let known = attempt::ServerState::reported(&accepted.driver);
     let peer = Peer {

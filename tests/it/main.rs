@@ -13,6 +13,7 @@
 mod cannot_lock;
 mod command;
 mod configuration;
+mod connecting;
 mod faults;
 mod harness;
 mod herd;
