@@ -41,9 +41,7 @@
 //! All calls block the calling thread, within bounds that each of them states, and do their I/O on
 //! threads of their own. Inside an async runtime they work, and block the thread they are called on.
 
-#![allow(dead_code, unused_imports, reason = "the command line comes next")]
-
-#[cfg(feature = "cli")]
+#[cfg(all(feature = "cli", target_os = "linux"))]
 #[doc(hidden)]
 pub mod cli;
 mod clock;

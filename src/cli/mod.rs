@@ -1,8 +1,87 @@
 //! The command line: arguments and environment in, an exit code out.
+//!
+//! Standard output belongs to the command. What dislock has to say goes to stderr, and a stderr that
+//! is closed or broken changes neither what is done nor the exit code.
 
+mod args;
+mod input;
+mod logging;
+mod settings;
+mod values;
+
+use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-/// Runs the program.
+use clap::Parser as _;
+
+use crate::command::{Signals, fork_guardian, run};
+use crate::error::{Error, Kind};
+use crate::rules::outcome;
+use args::Args;
+use settings::Settings;
+
+/// Runs the program. A panic is a runtime failure like any other, and has its exit code (1) rather
+/// than Rust's 101, which is in nobody's list.
 pub fn main() -> ExitCode {
-    ExitCode::from(2)
+    logging::report_panics();
+    let code = catch_unwind(program).unwrap_or(outcome::FAILURE);
+    // The system keeps the low byte, as `exit(3)` says.
+    ExitCode::from(code.to_le_bytes()[0])
+}
+
+/// From the arguments to the exit code.
+fn program() -> i32 {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(answer) => {
+            // Help and version to stdout, a usage error to stderr; where that is broken, nothing can
+            // be said.
+            drop(answer.print());
+            return answer.exit_code();
+        }
+    };
+    // Both have to come before the first thread: the signals, because a thread that does not block
+    // them dies of them, and the guardian, so that it shares as little as possible with us.
+    let supervision = Signals::block().and_then(|signals| Ok((signals, fork_guardian()?)));
+    let env = |name: &str| std::env::var_os(name);
+    let (level, unknown_level) = settings::log_level(&args, &env);
+    logging::init(level);
+    if let Some(bad) = unknown_level {
+        log::warn!("{bad}");
+    }
+    let settings = match settings::resolve(&args, &env) {
+        Ok(settings) => settings,
+        Err(bad) => {
+            log::error!("{bad}");
+            return outcome::USAGE;
+        }
+    };
+    supervision
+        .and_then(|(signals, guardian)| {
+            let Settings {
+                context,
+                strategies,
+                command,
+                ..
+            } = &settings;
+            run(
+                command.clone(),
+                context,
+                strategies,
+                guardian,
+                Some(&signals),
+            )
+        })
+        .unwrap_or_else(|error| failed(&error, settings.conflict_exit_code))
+}
+
+/// Logs how a run failed; its exit code.
+fn failed(error: &Error, conflict_exit_code: i32) -> i32 {
+    // Both are expected: a tick that another host has, a standby that is shut down.
+    if error.is_not_acquired() || matches!(error.kind(), Kind::Interrupted(_)) {
+        log::info!("{error:#}");
+    } else {
+        log::error!("{error:#}");
+    }
+    outcome::exit_code_of(error, conflict_exit_code)
 }

@@ -11,6 +11,8 @@ mod attempt;
 mod error;
 mod socket;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::future::poll_fn;
 use std::time::Duration;

@@ -6,12 +6,15 @@
 //!
 //! No message of this module contains the string, the password, or a value that may be part of it.
 
+mod auth;
 mod choices;
 mod hosts;
 mod parse;
 mod passfile;
 mod service;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 use std::error::Error as StdError;
 use std::ffi::OsString;
@@ -19,6 +22,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub(crate) use auth::{AuthMethod, RequiredAuth};
 pub(crate) use choices::{
     ChannelBinding, LoadBalanceHosts, SslCertMode, SslMode, SslNegotiation, TargetSessionAttrs,
     TlsVersion,
@@ -114,6 +118,7 @@ pub(crate) struct Conninfo {
     pub(crate) tcp: TcpOptions,
     pub(crate) tls: TlsOptions,
     pub(crate) channel_binding: ChannelBinding,
+    pub(crate) required_auth: RequiredAuth,
     /// The user that has to run the server behind a Unix socket.
     pub(crate) require_peer: Option<String>,
     pub(crate) target_session_attrs: TargetSessionAttrs,
@@ -132,6 +137,10 @@ pub(crate) struct TcpOptions {
 
 /// What TLS has to be like. Files are read when they are needed, as libpq does: they may be renewed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(dead_code, reason = "read and checked, but of no use without TLS")
+)]
 pub(crate) struct TlsOptions {
     pub(crate) mode: SslMode,
     pub(crate) negotiation: SslNegotiation,
@@ -199,6 +208,7 @@ impl Conninfo {
             tcp: tcp_options(&settings)?,
             tls: tls_options(&settings, env, home)?,
             channel_binding: ChannelBinding::given(&settings)?.unwrap_or_default(),
+            required_auth: RequiredAuth::given(&settings)?,
             require_peer: settings.nonempty("requirepeer")?.map(str::to_owned),
             target_session_attrs: TargetSessionAttrs::given(&settings)?.unwrap_or_default(),
             load_balance_hosts: LoadBalanceHosts::given(&settings)?.unwrap_or_default(),
@@ -244,15 +254,14 @@ fn refuse_what_cannot_be_honoured(settings: &Settings) -> Result<(), ConninfoErr
     if GssEncMode::given(settings)? == Some(GssEncMode::Require) {
         return unsupported("gssencmode=require");
     }
-    for keyword in ["scram_client_key", "scram_server_key", "require_auth"] {
+    for keyword in ["scram_client_key", "scram_server_key"] {
         if settings.nonempty(keyword)?.is_some() {
             return unsupported(keyword);
         }
     }
-    if SslMode::given(settings)? != Some(SslMode::Disable) {
-        if settings.nonempty("sslcrldir")?.is_some() {
-            return unsupported("sslcrldir");
-        }
+    let may_use_tls = SslMode::given(settings)? != Some(SslMode::Disable);
+    if may_use_tls && settings.nonempty("sslcrldir")?.is_some() {
+        return unsupported("sslcrldir");
     }
     match settings.nonempty("replication")? {
         None | Some("false" | "off" | "no" | "0") => {}

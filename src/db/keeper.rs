@@ -345,10 +345,6 @@ impl Known {
         self.process == std::process::id()
     }
 
-    pub(crate) fn runs_on(&self, runtime: &Handle) -> bool {
-        self.shared.runtime.id() == runtime.id()
-    }
-
     pub(crate) fn is(&self, body: &Body) -> bool {
         body.is_of(&self.shared)
     }

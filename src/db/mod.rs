@@ -14,4 +14,5 @@ mod line;
 pub(crate) mod store;
 pub(crate) mod taken;
 pub(crate) mod timestamp;
-pub(crate) mod tls;
+#[cfg(feature = "tls")]
+mod tls;

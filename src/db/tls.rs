@@ -197,6 +197,16 @@ impl ResolvesClientCert for ClientCertificate {
     }
 }
 
+/// Whether an error says that one side does not want the other: a server that looks at our
+/// certificate after the handshake says so in place of its first answer.
+pub(super) fn is_refusal(error: &io::Error) -> bool {
+    let tls = error.get_ref().and_then(|e| e.downcast_ref());
+    matches!(
+        tls,
+        Some(rustls::Error::AlertReceived(_) | rustls::Error::InvalidCertificate(_))
+    )
+}
+
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "all other errors are told in rustls's words"

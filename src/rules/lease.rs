@@ -30,10 +30,13 @@ const MAX_SAFETY: Duration = Duration::from_millis(250);
 /// A heartbeat more often than this is a burden, more seldom than [`MAX_INTERVAL`] is of no use.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
-/// An attempt to renew gets at least this long: less than a slow network needs would never succeed.
-const MIN_ATTEMPT: Duration = Duration::from_millis(500);
+/// An attempt to renew gets at least this long, if the lease has so long: a server that is merely
+/// slow, or a new connection over a slow network, would otherwise be given up again and again.
+const MIN_ATTEMPT: Duration = Duration::from_secs(5);
 /// No attempt gets longer: a connection that is silent for so long is dead.
 const MAX_ATTEMPT: Duration = Duration::from_secs(10);
+/// What is left to the others of a batch when one of its leases is about to end.
+const SHORTEST_ATTEMPT: Duration = Duration::from_millis(500);
 /// The most that a renewal comes early for the sake of others.
 const MAX_EARLY: Duration = Duration::from_millis(2500);
 
@@ -165,11 +168,11 @@ impl LeaseTerm {
 }
 
 /// How long one attempt to renew leases may take when `lefts` remain of them: a third of the shortest,
-/// so that one connection that went silent leaves time for others, within bounds. A lease that is
-/// about to end anyway does not cut the others short.
+/// so that one connection that went silent leaves time for others, within bounds. A lease that is about
+/// to end does not leave the others next to nothing.
 pub(crate) fn batch_limit(lefts: impl Iterator<Item = Duration>) -> Duration {
     lefts
-        .map(|left| (left / 3).max(MIN_ATTEMPT))
+        .map(|left| (left / 3).max(MIN_ATTEMPT).min(left.max(SHORTEST_ATTEMPT)))
         .fold(MAX_ATTEMPT, Duration::min)
 }
 
@@ -292,11 +295,12 @@ mod tests {
 
     #[test]
     fn batch_gets_what_its_most_urgent_lease_would_get_but_never_next_to_nothing() {
-        let table: [(&[f64], f64); 5] = [
+        let table: [(&[f64], f64); 6] = [
             (&[], 10.0),
-            (&[60.0, 9.0], 3.0),
+            (&[60.0, 24.0], 8.0),
+            (&[60.0, 9.0], 5.0),
+            (&[60.0, 3.0], 3.0),
             (&[60.0, 0.0], 0.5),
-            (&[1.2], 0.5),
             (&[600.0], 10.0),
         ];
         for (lefts, limit) in table {

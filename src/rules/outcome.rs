@@ -7,9 +7,9 @@ use crate::error::{Error, Kind, StartFailure};
 pub const LEASE_LOST_EXIT_CODE: i32 = 75;
 
 /// Runtime failure.
-const FAILURE: i32 = 1;
+pub(crate) const FAILURE: i32 = 1;
 /// Configuration or usage.
-const USAGE: i32 = 2;
+pub(crate) const USAGE: i32 = 2;
 /// The command is there but cannot be executed, as shells say it.
 const NOT_EXECUTABLE: i32 = 126;
 /// There is no such command, as shells say it.

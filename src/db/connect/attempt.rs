@@ -11,7 +11,8 @@ use super::stream::{Encrypted, LoginWatch, Stream};
 #[cfg(feature = "tls")]
 use crate::db::conninfo::SslNegotiation;
 use crate::db::conninfo::{
-    ChannelBinding, Conninfo, Host, SslMode, TargetSessionAttrs, TcpOptions, TlsOptions,
+    ChannelBinding, Conninfo, Host, RequiredAuth, SslMode, TargetSessionAttrs, TcpOptions,
+    TlsOptions,
 };
 #[cfg(feature = "tls")]
 use crate::db::tls::{self, TlsError};
@@ -107,7 +108,7 @@ async fn log_in_once(
         .await
         .map_err(|e| Trouble::decisive(Failure::Socket(e)))?;
     check_peer(target, &socket).map_err(Trouble::decisive)?;
-    let login = LoginWatch::default();
+    let login = LoginWatch::new(target.required_auth.clone());
     let (stream, way) = match way {
         Encryption::Plain => (Stream::plain(socket, login.clone()), way),
         Encryption::Tls => encrypt(socket, &target.tls, host, login.clone()).await?,
@@ -131,6 +132,7 @@ async fn log_in_once(
         fallback: sqlstate.is_some_and(|code| code != CANNOT_CONNECT_NOW)
             && !login.is_authenticated(),
         failure: match host.password {
+            _ if login.refusal().is_some() => Failure::refused(login.refusal().unwrap_or_default()),
             None if login.was_challenged() && sqlstate.is_none() => {
                 Failure::refused("the server asks for a password, and none is given")
             }
@@ -217,7 +219,7 @@ pub(super) async fn open_again(
         .open(&TcpOptions::default())
         .await
         .map_err(Failure::Socket)?;
-    let login = LoginWatch::default();
+    let login = LoginWatch::new(RequiredAuth::default());
     match way {
         Encryption::Plain => Ok(Stream::plain(socket, login)),
         Encryption::Tls => encrypt(socket, options, host, login)

@@ -72,6 +72,10 @@ pub(super) enum Failure {
     Socket(io::Error),
     /// The connection broke between hello and login. The flag: TLS came without PostgreSQL's
     /// question, which old servers do not understand.
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(dead_code, reason = "only TLS shakes hands")
+    )]
     Handshake(io::Error, bool),
     TimedOut,
     /// The server's answer, or the loss of the connection, while logging in.
@@ -123,11 +127,19 @@ impl Failure {
 
 /// Whether the driver's error is about the connection, not about what was asked of the server.
 ///
-/// What a stream of ours refuses, or the server in the words of TLS, also comes as an I/O error, but
-/// with a cause of its own: it is no loss that a new connection could mend.
+/// What the server refuses in the words of TLS also comes as an I/O error, but no new connection
+/// will mend it.
 pub(crate) fn is_connection_loss(error: &tokio_postgres::Error) -> bool {
     let io = error.source().and_then(|cause| cause.downcast_ref());
-    error.is_closed() || io.is_some_and(|io: &io::Error| io.get_ref().is_none())
+    error.is_closed() || io.is_some_and(|io| !is_tls_refusal(io))
+}
+
+#[cfg(feature = "tls")]
+use crate::db::tls::is_refusal as is_tls_refusal;
+
+#[cfg(not(feature = "tls"))]
+fn is_tls_refusal(_: &io::Error) -> bool {
+    false
 }
 
 impl fmt::Display for Failure {

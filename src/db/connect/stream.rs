@@ -6,14 +6,15 @@
 use std::future::{Ready, ready};
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready as ready_or_return};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
 use super::socket::Socket;
+use crate::db::conninfo::{AuthMethod, RequiredAuth};
 
 /// A stream to a PostgreSQL server.
 pub(super) struct Stream {
@@ -71,8 +72,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready_or_return!(on_channel!(self.as_mut(), poll_read, cx, buf))?;
-        self.login.observe(&buf.filled()[before..]);
-        Poll::Ready(Ok(()))
+        Poll::Ready(self.login.observe(&buf.filled()[before..]))
     }
 }
 
@@ -115,12 +115,21 @@ impl TlsConnect<Stream> for Encrypted {
     }
 }
 
-/// Follows the server's messages until it says that we are who we claim to be.
-#[derive(Clone, Debug, Default)]
+/// Follows the server's messages until it says that we are who we claim to be, and breaks the
+/// connection off when it asks for proof in a way that `require_auth` rules out, before any is given.
+#[derive(Clone, Debug)]
 pub(super) struct LoginWatch {
-    authenticated: Arc<AtomicBool>,
-    challenged: Arc<AtomicBool>,
+    required: RequiredAuth,
+    seen: Arc<Seen>,
     position: Position,
+}
+
+/// What was seen; shared, since the driver keeps the stream.
+#[derive(Debug, Default)]
+struct Seen {
+    challenged: AtomicBool,
+    authenticated: AtomicBool,
+    refusal: OnceLock<&'static str>,
 }
 
 /// Where in the stream of messages we are: a type byte, a length that counts itself, a body.
@@ -134,79 +143,160 @@ enum Position {
     Over,
 }
 
-impl Default for Position {
-    fn default() -> Self {
-        Self::Head(Vec::new())
-    }
-}
-
-const AUTHENTICATION: u8 = b'R';
-const AUTHENTICATION_OK: u32 = 0;
-
 impl LoginWatch {
+    pub(super) fn new(required: RequiredAuth) -> Self {
+        Self {
+            required,
+            seen: Arc::default(),
+            position: Position::Head(Vec::new()),
+        }
+    }
+
     /// Whether the server accepted the login. An error that comes later is not about it.
     pub(super) fn is_authenticated(&self) -> bool {
-        self.authenticated.load(Ordering::Relaxed)
+        self.seen.authenticated.load(Ordering::Relaxed)
     }
 
     /// Whether the server asked for proof.
     pub(super) fn was_challenged(&self) -> bool {
-        self.challenged.load(Ordering::Relaxed)
+        self.seen.challenged.load(Ordering::Relaxed)
     }
 
-    fn observe(&mut self, mut bytes: &[u8]) {
+    /// Why we broke off.
+    pub(super) fn refusal(&self) -> Option<&'static str> {
+        self.seen.refusal.get().copied()
+    }
+
+    fn observe(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match &mut self.position {
-                Position::Over => return,
+                Position::Over => break,
                 Position::Body(left) => {
                     let skipped = bytes.len().min(*left);
                     bytes = &bytes[skipped..];
                     *left -= skipped;
                     if *left == 0 {
-                        self.position = Position::default();
+                        self.position = Position::Head(Vec::new());
                     }
                 }
                 Position::Head(head) => {
                     head.push(bytes[0]);
                     bytes = &bytes[1..];
-                    if let Some(next) = after_head(head) {
-                        self.position = match next {
-                            Head::Skip(left) => Position::Body(left),
-                            Head::Authenticated => {
-                                self.authenticated.store(true, Ordering::Relaxed);
-                                Position::Over
-                            }
-                            Head::Challenge(left) => {
-                                self.challenged.store(true, Ordering::Relaxed);
-                                Position::Body(left)
-                            }
-                        };
+                    if let Some(message) = read_head(head) {
+                        self.position = self.follow(&message).map_err(|why| {
+                            let why = *self.seen.refusal.get_or_init(|| why);
+                            io::Error::new(io::ErrorKind::PermissionDenied, why)
+                        })?;
                     }
                 }
             }
         }
+        Ok(())
+    }
+
+    fn follow(&self, message: &Message) -> Result<Position, &'static str> {
+        let (code, rest) = match *message {
+            Message::Other { rest: 0 } => return Ok(Position::Head(Vec::new())),
+            Message::Other { rest } => return Ok(Position::Body(rest)),
+            Message::Authentication { code, rest } => (code, rest),
+        };
+        let method = match code {
+            0 if self.required.allows_none() || self.was_challenged() => {
+                self.seen.authenticated.store(true, Ordering::Relaxed);
+                return Ok(Position::Over);
+            }
+            0 => return Err("require_auth: the server lets us in without asking for proof"),
+            3 => AuthMethod::Password,
+            5 => AuthMethod::Md5,
+            7 | 8 => AuthMethod::Gss,
+            9 => AuthMethod::Sspi,
+            10..=12 => AuthMethod::ScramSha256,
+            _ => return Err("the server asks for proof in an unknown way"),
+        };
+        if !self.required.allows(method) {
+            return Err("require_auth does not allow the way in which the server asks for proof");
+        }
+        self.seen.challenged.store(true, Ordering::Relaxed);
+        Ok(match rest {
+            0 => Position::Head(Vec::new()),
+            rest => Position::Body(rest),
+        })
     }
 }
 
-enum Head {
-    Skip(usize),
-    Challenge(usize),
-    Authenticated,
+/// A message, without the `rest` of its body.
+enum Message {
+    Authentication { code: u32, rest: usize },
+    Other { rest: usize },
 }
 
 /// What a message is, once enough of it is there.
-fn after_head(head: &[u8]) -> Option<Head> {
-    let (&kind, rest) = head.split_first()?;
-    let (length, rest) = rest.split_first_chunk()?;
+fn read_head(head: &[u8]) -> Option<Message> {
+    let (&kind, bytes) = head.split_first()?;
+    let (length, bytes) = bytes.split_first_chunk()?;
     let body = usize::try_from(u32::from_be_bytes(*length))
         .unwrap_or(usize::MAX)
         .saturating_sub(length.len());
-    if kind != AUTHENTICATION {
-        return Some(Head::Skip(body));
+    if kind != b'R' {
+        return Some(Message::Other { rest: body });
     }
-    let (code, _) = rest.split_first_chunk()?;
-    Some(match u32::from_be_bytes(*code) {
-        AUTHENTICATION_OK => Head::Authenticated,
-        _ => Head::Challenge(body.saturating_sub(code.len())),
+    let (code, _) = bytes.split_first_chunk()?;
+    Some(Message::Authentication {
+        code: u32::from_be_bytes(*code),
+        rest: body.saturating_sub(code.len()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn authentication(code: u32, data: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(8 + data.len()).unwrap();
+        let mut message = vec![b'R'];
+        message.extend(length.to_be_bytes());
+        message.extend(code.to_be_bytes());
+        message.extend(data);
+        message
+    }
+
+    /// An error message of the server, which contains what looks like an accepted login.
+    fn error() -> Vec<u8> {
+        let body = authentication(0, b"");
+        let mut message = vec![b'E'];
+        message.extend(u32::try_from(4 + body.len()).unwrap().to_be_bytes());
+        message.extend(body);
+        message
+    }
+
+    fn watch(bytes: &[u8], piece: usize) -> LoginWatch {
+        let mut watch = LoginWatch::new(RequiredAuth::default());
+        for piece in bytes.chunks(piece) {
+            watch.observe(piece).unwrap();
+        }
+        watch
+    }
+
+    #[test]
+    fn an_accepted_login_is_noticed_however_the_bytes_arrive() {
+        let mut bytes = authentication(10, b"SCRAM-SHA-256\0\0");
+        bytes.extend(authentication(11, b"r=1,s=2,i=4096"));
+        bytes.extend(authentication(12, b"v=3"));
+        for piece in 1..=bytes.len() {
+            assert!(watch(&bytes, piece).was_challenged());
+            assert!(!watch(&bytes, piece).is_authenticated());
+        }
+        bytes.extend(authentication(0, b""));
+        bytes.extend(b"S\0\0\0\x05\0");
+        for piece in 1..=bytes.len() {
+            assert!(watch(&bytes, piece).is_authenticated());
+        }
+    }
+
+    #[test]
+    fn an_error_before_the_login_is_not_an_accepted_login() {
+        for piece in 1..=error().len() {
+            assert!(!watch(&error(), piece).is_authenticated());
+        }
+    }
 }

@@ -1,0 +1,318 @@
+//! The arguments: what they are called, what the help says, and nothing of what they mean.
+//!
+//! Every option mirrors a variable. Reading both, and who wins, is the business of
+//! [`settings`](super::settings): clap's own reading of the environment would also read, and refuse,
+//! variables that the chosen strategy does not need.
+
+use std::ffi::OsString;
+
+/// Examples and exit codes, below the long help.
+const AFTER_LONG_HELP: &str = "\
+Examples:
+  One start per tick, whichever host is first; every host has this line in its crontab:
+    */5 * * * * dislock --key report --cron '*/5 * * * *' DATABASE_URL ./report.sh
+
+  Never two at once; the command is stopped before another host can take its lease:
+    dislock --key importer --strategy lease --ttl 30 DATABASE_URL ./import.sh --all
+
+  Everything by variables, as in a container:
+    LOCK_KEY=report LOCK_STRATEGY=lease dislock DATABASE_URL ./report.sh
+
+Exit codes:
+  the command's own; 128 + n when signal n ended it
+    0   also when the lock is held elsewhere and nothing ran (see --conflict-exit-code)
+    1   runtime failure: database out of reach, refused, table missing, ...
+    2   configuration or usage
+   75   the lease was lost and the command was stopped
+  126   the command could not be executed
+  127   the command was not found
+  128 + n also when dislock was stopped by signal n before the command ran";
+
+/// Run a command unless another machine is running it, with one PostgreSQL table as the lock.
+///
+/// Everything after URL_ENV_NAME is the command, untouched, its flags included; options of dislock
+/// come first. An option wins over the variable that it mirrors. The database URL itself is never an
+/// argument: arguments can be seen by everybody on the machine.
+#[derive(Debug, clap::Parser)]
+#[command(
+    name = "dislock",
+    version,
+    override_usage = "dislock [OPTIONS] <URL_ENV_NAME> <COMMAND> [ARGS]...",
+    after_help = "More, with examples and exit codes: dislock --help",
+    after_long_help = AFTER_LONG_HELP,
+    max_term_width = 100,
+    args_override_self = true
+)]
+pub(crate) struct Args {
+    /// Variable that holds the database URL, then the command
+    ///
+    /// The first word is the NAME of the environment variable that holds the database URL, for
+    /// example DATABASE_URL. The rest is the command and its arguments.
+    // One positional, not two: after the first word of a trailing list clap takes everything as it
+    // is, whereas it would still look for options between two positionals.
+    #[arg(
+        value_names = ["URL_ENV_NAME", "COMMAND"],
+        num_args = 2..,
+        required = true,
+        trailing_var_arg = true
+    )]
+    pub(crate) words: Vec<OsString>,
+
+    /// Name of the lock; required [env: LOCK_KEY]
+    #[arg(long, value_name = "NAME", help_heading = "Lock")]
+    pub(crate) key: Option<OsString>,
+
+    /// `schedule`, `lease` or both with a comma [env: LOCK_STRATEGY] [default: schedule]
+    ///
+    /// `schedule`: at most one start per tick of the schedule; long runs may overlap.
+    /// `lease`: no two runs at once. `schedule,lease`: both.
+    #[arg(long, value_name = "LIST", help_heading = "Lock", verbatim_doc_comment)]
+    pub(crate) strategy: Option<OsString>,
+
+    /// Lock table, `table` or `schema.table` [env: LOCK_TABLE] [default: key_value]
+    #[arg(long, value_name = "TABLE", help_heading = "Lock")]
+    pub(crate) table: Option<OsString>,
+
+    /// Readable part of the lock row's value [env: LOCK_OWNER] [default: hostname:pid]
+    #[arg(long, value_name = "NAME", help_heading = "Lock")]
+    pub(crate) owner: Option<OsString>,
+
+    /// Crontab expression; required for `schedule` [env: CRON_SCHEDULE]
+    ///
+    /// The expression by which the command is started, five fields or a name such as @hourly. It
+    /// starts nothing here: it tells when the tick's lock ends.
+    #[arg(long, value_name = "EXPRESSION", help_heading = "Schedule")]
+    pub(crate) cron: Option<OsString>,
+
+    /// Time zone of the schedule, an IANA name [env: LOCK_TIMEZONE, else CRON_TZ]
+    /// [default: the database session's]
+    #[arg(long, value_name = "ZONE", help_heading = "Schedule")]
+    pub(crate) timezone: Option<OsString>,
+
+    /// How far the clocks of hosts that fire one tick may lie apart
+    /// [env: LOCK_SLOT_TOLERANCE_SECONDS] [default: 1]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        help_heading = "Schedule",
+        allow_negative_numbers = true
+    )]
+    pub(crate) slot_tolerance: Option<OsString>,
+
+    /// How long the lease outlives its last renewal [env: RUN_LOCK_TTL_SECONDS] [default: 60]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        help_heading = "Lease",
+        allow_negative_numbers = true
+    )]
+    pub(crate) ttl: Option<OsString>,
+
+    /// From one renewal to the next, at most the TTL [env: LOCK_LEASE_INTERVAL]
+    /// [default: 0.3 × TTL, between 1 and 10, at most TTL / 2]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        help_heading = "Lease",
+        allow_negative_numbers = true
+    )]
+    pub(crate) lease_interval: Option<OsString>,
+
+    /// Wait this long for a busy lease, or `forever` [env: LOCK_WAIT_SECONDS] [default: 0]
+    ///
+    /// A slot of the schedule that is taken is never waited for: its tick has started.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        help_heading = "Lease",
+        allow_negative_numbers = true
+    )]
+    pub(crate) wait: Option<OsString>,
+
+    /// `terminate` the command when its lease is lost, or `continue` [env: LOCK_ON_LEASE_LOSS]
+    /// [default: terminate]
+    ///
+    /// With `continue` the loss is only logged, and another host may run the same command meanwhile.
+    #[arg(long, value_name = "POLICY", help_heading = "Lease")]
+    pub(crate) on_lease_loss: Option<OsString>,
+
+    /// From SIGTERM to SIGKILL when the command has to stop [env: LOCK_KILL_GRACE_SECONDS]
+    /// [default: 10]
+    ///
+    /// When a lease runs out the command gets at most a third of the TTL: it has to be dead before
+    /// another host can take the lease.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        help_heading = "Run",
+        allow_negative_numbers = true
+    )]
+    pub(crate) kill_grace: Option<OsString>,
+
+    /// Random delay of up to this before anything is acquired [env: LOCK_JITTER_SECONDS]
+    /// [default: 0]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        help_heading = "Run",
+        allow_negative_numbers = true
+    )]
+    pub(crate) jitter: Option<OsString>,
+
+    /// How long to keep trying to reach the database [env: LOCK_CONNECT_TIMEOUT_SECONDS]
+    /// [default: 10]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        help_heading = "Run",
+        allow_negative_numbers = true
+    )]
+    pub(crate) connect_timeout: Option<OsString>,
+
+    /// Exit code when the lock is held elsewhere, 0 to 255 [env: LOCK_CONFLICT_EXIT_CODE]
+    /// [default: 0]
+    #[arg(
+        long,
+        value_name = "CODE",
+        help_heading = "Run",
+        allow_negative_numbers = true
+    )]
+    pub(crate) conflict_exit_code: Option<OsString>,
+
+    /// DEBUG, INFO, WARNING, ERROR or CRITICAL [env: CRONJOB_LOCK_LOG_LEVEL] [default: WARNING]
+    #[arg(long, value_name = "LEVEL", help_heading = "Run")]
+    pub(crate) log_level: Option<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser, error::ErrorKind};
+    use std::os::unix::ffi::OsStringExt;
+
+    fn parse(line: &[&str]) -> Result<Args, clap::Error> {
+        Args::try_parse_from(std::iter::once("dislock").chain(line.iter().copied()))
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_after_the_first_word_is_the_command_untouched() {
+        let cases: &[&[&str]] = &[
+            &["U", "ls", "--help"],
+            &["U", "ls", "-h", "--version"],
+            &["U", "sh", "-c", "--", "x"],
+            &["U", "--", "ls"],
+            &["U", "--key", "x"],
+            &["U", "ls", "--key", "x", "--nonsense", "-"],
+            &["U", "ls", "", "--", "--"],
+        ];
+        for words in cases {
+            let args = parse(words).unwrap();
+            assert_eq!(args.words, *words, "{words:?}");
+            assert_eq!(args.key, None);
+        }
+    }
+
+    #[test]
+    fn options_before_the_first_word_are_ours() {
+        let args = parse(&["--key", "k", "--ttl=5", "--", "U", "ls", "--ttl=6"]).unwrap();
+        assert_eq!(args.key.unwrap(), "k");
+        assert_eq!(args.ttl.unwrap(), "5");
+        assert_eq!(args.words, ["U", "ls", "--ttl=6"]);
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_pass() {
+        let odd = OsString::from_vec(b"\xff\xfe".to_vec());
+        let line = [
+            OsString::from("dislock"),
+            OsString::from("--key"),
+            odd.clone(),
+            OsString::from("U"),
+            odd.clone(),
+            odd.clone(),
+        ];
+        let args = Args::try_parse_from(line).unwrap();
+        assert_eq!(args.key, Some(odd.clone()));
+        assert_eq!(args.words[1..], [odd.clone(), odd]);
+    }
+
+    #[test]
+    fn the_last_of_repeated_options_wins() {
+        let args = parse(&["--key", "a", "--key", "b", "U", "ls"]).unwrap();
+        assert_eq!(args.key.unwrap(), "b");
+    }
+
+    #[test]
+    fn negative_numbers_and_empty_values_are_values() {
+        let args = parse(&["--ttl", "-5", "--jitter", "-0.5", "--key", "", "U", "ls"]).unwrap();
+        assert_eq!(args.ttl.unwrap(), "-5");
+        assert_eq!(args.jitter.unwrap(), "-0.5");
+        assert_eq!(args.key.unwrap(), "");
+    }
+
+    #[test]
+    fn missing_words_and_unknown_options_are_usage_errors() {
+        let cases: &[&[&str]] = &[
+            &[],
+            &["U"],
+            &["--key", "k"],
+            &["--nonsense", "U", "ls"],
+            &["-k", "U", "ls"],
+            &["--ttl"],
+            &["--", "U"],
+        ];
+        for line in cases {
+            let error = parse(line).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line:?}");
+            assert!(error.use_stderr(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_option_suggests_the_nearest() {
+        let message = parse(&["--strateg", "lease", "U", "ls"])
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains("'--strategy'"), "{message}");
+    }
+
+    #[test]
+    fn a_url_in_the_wrong_place_is_not_echoed_by_a_usage_error() {
+        let url = "postgres://u:hunter2@h/db";
+        let joined = format!("--url={url}");
+        let cases: &[&[&str]] = &[&[url], &["--url", url, "ls"], &[&joined, "U", "ls"]];
+        for line in cases {
+            let message = parse(line).unwrap_err().to_string();
+            assert!(!message.contains("hunter2"), "{message}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_go_to_stdout_with_exit_0() {
+        for (line, kind) in [
+            ("-h", ErrorKind::DisplayHelp),
+            ("--help", ErrorKind::DisplayHelp),
+            ("--version", ErrorKind::DisplayVersion),
+            ("-V", ErrorKind::DisplayVersion),
+        ] {
+            let shown = parse(&[line]).unwrap_err();
+            assert_eq!(shown.kind(), kind);
+            assert_eq!((shown.exit_code(), shown.use_stderr()), (0, false));
+        }
+    }
+
+    #[test]
+    fn only_the_long_help_has_examples_and_exit_codes() {
+        let short = parse(&["-h"]).unwrap_err().to_string();
+        let long = parse(&["--help"]).unwrap_err().to_string();
+        for heading in ["Examples:", "Exit codes:"] {
+            assert!(long.contains(heading), "{long}");
+            assert!(!short.contains(heading), "{short}");
+        }
+    }
+}

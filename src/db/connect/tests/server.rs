@@ -1,0 +1,187 @@
+//! A private PostgreSQL server in a temporary directory, with TLS, gone when it is dropped.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::unistd::User;
+
+use super::certificates::Identity;
+
+pub(super) struct Server {
+    directory: tempfile::TempDir,
+    pub(super) port: u16,
+    account: Option<User>,
+}
+
+/// Read last, so that it wins.
+const SETTINGS: &str = "data/postgresql.auto.conf";
+
+/// Where distributions put the programs that are not in the path; the newest version first.
+fn program(name: &str) -> PathBuf {
+    let mut places: Vec<PathBuf> = std::env::var_os("PATH")
+        .map(|path| std::env::split_paths(&path).collect())
+        .unwrap_or_default();
+    let mut versions: Vec<_> = fs::read_dir("/usr/lib/postgresql")
+        .map(|d| d.flatten().map(|e| e.path().join("bin")).collect())
+        .unwrap_or_default();
+    versions.sort();
+    places.extend(versions.into_iter().rev());
+    places
+        .into_iter()
+        .map(|place| place.join(name))
+        .find(|program| program.exists())
+        .unwrap_or_else(|| panic!("{name} is needed: install a PostgreSQL server and psql"))
+}
+
+impl Server {
+    pub(super) fn start(settings: &str, hba: &str, identity: &Identity) -> Self {
+        Self::start_as(false, settings, hba, identity)
+    }
+
+    /// One that waits for what a primary might send, and answers questions meanwhile.
+    pub(super) fn start_standby(hba: &str, identity: &Identity) -> Self {
+        Self::start_as(true, "", hba, identity)
+    }
+
+    fn start_as(standby: bool, settings: &str, hba: &str, identity: &Identity) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        // initdb refuses to run as root.
+        let account = nix::unistd::geteuid().is_root().then(|| {
+            let user = User::from_name("postgres").unwrap();
+            user.or_else(|| User::from_name("nobody").unwrap()).unwrap()
+        });
+        let port = {
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            free.local_addr().unwrap().port()
+        };
+        let server = Self {
+            directory,
+            port,
+            account,
+        };
+        server.give(server.directory.path());
+        server.run(
+            "initdb",
+            &["-U", "postgres", "--auth=trust", "--no-sync", "-D", "data"],
+        );
+        server.write("hba", &format!("local all postgres trust\n{hba}"));
+        server.write(
+            SETTINGS,
+            &format!(
+                "port = {port}\nlisten_addresses = '127.0.0.1'\nfsync = off\nssl = on\n\
+                 unix_socket_directories = '{socket}'\nhba_file = '{hba}'\n{settings}\n",
+                socket = server.directory.path().display(),
+                hba = server.path("hba").display(),
+            ),
+        );
+        server.write_identity(identity);
+        server.write("data/client_ca.crt", &identity.root);
+        if standby {
+            server.write("data/standby.signal", "");
+        }
+        server.run("pg_ctl", &["start", "-w", "-D", "data", "-l", "log", "-s"]);
+        server
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn give(&self, path: &Path) {
+        if let Some(user) = &self.account {
+            chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).unwrap();
+        }
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        let path = self.path(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        self.give(&path);
+    }
+
+    fn write_identity(&self, identity: &Identity) {
+        self.write("data/server.crt", &identity.chain);
+        self.write("data/server.key", &identity.key);
+    }
+
+    fn run(&self, name: &str, arguments: &[&str]) {
+        let mut command = Command::new(program(name));
+        command
+            .args(arguments)
+            .current_dir(self.directory.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        if let Some(user) = &self.account {
+            command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+        }
+        let status = command.status().unwrap();
+        assert!(status.success(), "{name} {arguments:?}: {status}");
+    }
+
+    /// Gives the server another certificate.
+    pub(super) fn present(&self, identity: &Identity) {
+        self.reload_after(|| self.write_identity(identity));
+    }
+
+    /// Sets something that a reload is enough for.
+    pub(super) fn set(&self, setting: &str) {
+        self.reload_after(|| {
+            let old = fs::read_to_string(self.path(SETTINGS)).unwrap();
+            self.write(SETTINGS, &format!("{old}{setting}\n"));
+        });
+    }
+
+    /// Returns when the server has taken the change.
+    fn reload_after(&self, change: impl FnOnce()) {
+        let loaded = || self.ask("SELECT pg_conf_load_time()");
+        let before = loaded();
+        change();
+        self.run("pg_ctl", &["reload", "-D", "data", "-s"]);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while loaded() == before {
+            assert!(Instant::now() < deadline, "the server does not reload");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The major version.
+    pub(super) fn version(&self) -> u32 {
+        self.ask("SHOW server_version_num").parse::<u32>().unwrap() / 10_000
+    }
+
+    /// What psql says over the socket, as the superuser.
+    pub(super) fn ask(&self, sql: &str) -> String {
+        let target = format!(
+            "host={} port={} user=postgres dbname=postgres",
+            self.directory.path().display(),
+            self.port
+        );
+        psql(&target, sql, self.directory.path()).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.run("pg_ctl", &["stop", "-m", "immediate", "-D", "data", "-s"]);
+    }
+}
+
+/// What psql answers, or why it does not.
+pub(super) fn psql(target: &str, sql: &str, home: &Path) -> Result<String, String> {
+    let output = Command::new(program("psql"))
+        .args(["-XAtqw", "-c", sql, "-d", target])
+        .env_clear()
+        .env("HOME", home)
+        .output()
+        .unwrap();
+    if output.status.success() {
+        Ok(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
