@@ -346,8 +346,9 @@ impl LockContextBuilder {
         self
     }
 
-    /// How long to wait for a busy lease; [`Duration::MAX`] waits for ever. A slot that is taken is
-    /// never waited for: its tick has started. Defaults to zero.
+    /// How long to wait for a busy lease; [`Duration::MAX`] waits for ever. Its release is noticed at
+    /// once, its expiry on time. Which of several that wait gets it is not defined. A slot that is
+    /// taken is never waited for: its tick has started. Defaults to zero.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self

@@ -11,10 +11,12 @@
 )]
 
 mod harness;
+mod keeper;
 mod schema;
 #[allow(
     dead_code,
     reason = "the tests of the program, which come next, use the rest"
 )]
 mod support;
+mod waiting;
 mod with_postgres;
