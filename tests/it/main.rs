@@ -12,6 +12,7 @@
 
 mod harness;
 mod keeper;
+mod random_faults;
 mod schema;
 #[allow(
     dead_code,
