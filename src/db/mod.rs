@@ -2,10 +2,12 @@
 //! blocking and the asynchronous frontend.
 
 pub(crate) mod acquire;
+#[cfg(all(feature = "cli", target_os = "linux"))]
+pub(crate) mod admin;
 pub(crate) mod connect;
 pub(crate) mod conninfo;
-mod failure;
+pub(crate) mod failure;
 pub(crate) mod heartbeat;
-mod store;
+pub(crate) mod store;
 pub(crate) mod timestamp;
 pub(crate) mod tls;
