@@ -19,7 +19,7 @@ use std::panic::catch_unwind;
 use std::process::ExitCode;
 
 use crate::command::{Signals, fork_guardian, run};
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::rules::outcome;
 use args::Args;
 use input::Env;
@@ -90,7 +90,8 @@ fn start_logging(args: &Args, env: Env<'_>) {
 
 /// Logs how a run failed; its exit code.
 fn failed(error: &Error, conflict_exit_code: i32) -> i32 {
-    if error.is_not_acquired() {
+    // Both are expected: a tick that another host has, a standby that is shut down.
+    if error.is_not_acquired() || matches!(error.kind(), Kind::Interrupted(_)) {
         log::info!("{error:#}");
     } else {
         log::error!("{error:#}");

@@ -137,6 +137,10 @@ pub(crate) struct TcpOptions {
 
 /// What TLS has to be like. Files are read when they are needed, as libpq does: they may be renewed.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(dead_code, reason = "read and checked, but of no use without TLS")
+)]
 pub(crate) struct TlsOptions {
     pub(crate) mode: SslMode,
     pub(crate) negotiation: SslNegotiation,

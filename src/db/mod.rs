@@ -10,4 +10,5 @@ pub(crate) mod failure;
 pub(crate) mod heartbeat;
 pub(crate) mod store;
 pub(crate) mod timestamp;
-pub(crate) mod tls;
+#[cfg(feature = "tls")]
+mod tls;

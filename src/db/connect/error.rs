@@ -72,6 +72,10 @@ pub(super) enum Failure {
     Socket(io::Error),
     /// The connection broke between hello and login. The flag: TLS came without PostgreSQL's
     /// question, which old servers do not understand.
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(dead_code, reason = "only TLS shakes hands")
+    )]
     Handshake(io::Error, bool),
     TimedOut,
     /// The server's answer, or the loss of the connection, while logging in.

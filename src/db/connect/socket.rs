@@ -147,3 +147,61 @@ impl AsyncWrite for Socket {
         on_stream!(self, poll_shutdown, cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_gets_the_options_of_the_connection_string() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap());
+        let options = TcpOptions {
+            keepalives: true,
+            keepalives_idle: Some(Duration::from_secs(31)),
+            keepalives_interval: Some(Duration::from_secs(7)),
+            keepalives_count: Some(4),
+            user_timeout: Some(Duration::from_millis(12_345)),
+        };
+        let Socket::Tcp(stream) = address.open(&options).await.unwrap() else {
+            panic!("not TCP");
+        };
+        let socket = SockRef::from(&stream);
+        assert!(socket.tcp_nodelay().unwrap());
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(
+            socket.tcp_keepalive_time().unwrap(),
+            Duration::from_secs(31)
+        );
+        assert_eq!(
+            socket.tcp_keepalive_interval().unwrap(),
+            Duration::from_secs(7)
+        );
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 4);
+        #[cfg(target_os = "linux")]
+        assert_eq!(
+            socket.tcp_user_timeout().unwrap(),
+            Some(Duration::from_millis(12_345))
+        );
+
+        let options = TcpOptions::default();
+        let Socket::Tcp(stream) = address.open(&options).await.unwrap() else {
+            panic!("not TCP");
+        };
+        assert!(!SockRef::from(&stream).keepalive().unwrap());
+    }
+
+    #[tokio::test]
+    #[cfg(target_os = "linux")]
+    async fn an_at_sign_means_the_abstract_namespace() {
+        use std::os::linux::net::SocketAddrExt;
+        let name = format!("/dislock-test-{}", std::process::id());
+        let abstract_name = format!("{name}/.s.PGSQL.1");
+        let bound = std::os::unix::net::SocketAddr::from_abstract_name(&abstract_name).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind_addr(&bound).unwrap();
+        let address = socket_in(&format!("@{name}"), 1);
+        address.open(&TcpOptions::default()).await.unwrap();
+    }
+}

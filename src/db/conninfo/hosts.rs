@@ -34,6 +34,13 @@ pub(crate) enum Place {
 
 impl Host {
     /// What a certificate has to say.
+    #[cfg_attr(
+        not(feature = "tls"),
+        cfg_attr(
+            not(test),
+            expect(dead_code, reason = "there are no certificates without TLS")
+        )
+    )]
     pub(crate) fn name(&self) -> Option<&str> {
         match &self.place {
             Place::Tcp { name, .. } => name.as_deref(),

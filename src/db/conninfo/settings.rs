@@ -94,10 +94,6 @@ impl Settings {
         }
     }
 
-    pub(super) fn has(&self, keyword: &str) -> bool {
-        self.0.contains_key(keyword)
-    }
-
     /// The value as it is, which may be empty.
     pub(super) fn bytes(&self, keyword: &str) -> Option<&[u8]> {
         self.0.get(keyword).map(Vec::as_slice)

@@ -39,6 +39,15 @@ fn program(name: &str) -> PathBuf {
 
 impl Server {
     pub(super) fn start(settings: &str, hba: &str, identity: &Identity) -> Self {
+        Self::start_as(false, settings, hba, identity)
+    }
+
+    /// One that waits for what a primary might send, and answers questions meanwhile.
+    pub(super) fn start_standby(hba: &str, identity: &Identity) -> Self {
+        Self::start_as(true, "", hba, identity)
+    }
+
+    fn start_as(standby: bool, settings: &str, hba: &str, identity: &Identity) -> Self {
         let directory = tempfile::tempdir().unwrap();
         // initdb refuses to run as root.
         let account = nix::unistd::geteuid().is_root().then(|| {
@@ -71,6 +80,9 @@ impl Server {
         );
         server.write_identity(identity);
         server.write("data/client_ca.crt", &identity.root);
+        if standby {
+            server.write("data/standby.signal", "");
+        }
         server.run("pg_ctl", &["start", "-w", "-D", "data", "-l", "log", "-s"]);
         server
     }
@@ -135,6 +147,11 @@ impl Server {
             assert!(Instant::now() < deadline, "the server does not reload");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// The major version.
+    pub(super) fn version(&self) -> u32 {
+        self.ask("SHOW server_version_num").parse::<u32>().unwrap() / 10_000
     }
 
     /// What psql says over the socket, as the superuser.

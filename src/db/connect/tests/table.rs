@@ -1,14 +1,14 @@
 //! TLS means the same to us as to psql: both try the same server, cell by cell.
 
 use std::path::Path;
-use std::time::Duration;
 
+use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
 use super::super::connect;
 use super::certificates::{Authority, identities};
 use super::server::{Server, psql};
-use crate::db::conninfo::Conninfo;
+use super::{AMPLE, chain, resolve, runtime};
 
 /// How a connection ends up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +35,10 @@ fn theirs(target: &str, home: &Path) -> (Outcome, String) {
     }
 }
 
-fn ours(runtime: &tokio::runtime::Runtime, target: &str, home: &Path) -> (Outcome, String) {
-    let environment = |name: &str| (name == "HOME").then(|| home.into());
-    let target = match Conninfo::resolve(target, &environment) {
-        Ok(target) => target,
-        Err(why) => return (Outcome::Refused, why.to_string()),
-    };
+fn ours(runtime: &Runtime, target: &str, home: &Path) -> (Outcome, String) {
+    let target = resolve(target, home);
     runtime.block_on(async {
-        match connect(&target, Instant::now() + Duration::from_secs(20)).await {
+        match connect(&target, Instant::now() + AMPLE).await {
             Ok(connection) => {
                 let client = connection.client();
                 let row = client.query_typed_one(QUESTION, &[]).await.unwrap();
@@ -50,16 +46,13 @@ fn ours(runtime: &tokio::runtime::Runtime, target: &str, home: &Path) -> (Outcom
                 connection.close().await;
                 (outcome(&answer), answer)
             }
-            Err(why) => (
-                Outcome::Refused,
-                super::super::error::Chain(&why).to_string(),
-            ),
+            Err(why) => (Outcome::Refused, chain(&why)),
         }
     })
 }
 
 struct Table {
-    runtime: tokio::runtime::Runtime,
+    runtime: Runtime,
     cells: usize,
     different: Vec<String>,
 }
@@ -67,10 +60,7 @@ struct Table {
 impl Table {
     fn new() -> Self {
         Self {
-            runtime: tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap(),
+            runtime: runtime(),
             cells: 0,
             different: Vec::new(),
         }

@@ -1,0 +1,22 @@
+//! What the tests stand on: real servers, a network that can fail, and runs of the program whose
+//! every process is accounted for.
+//!
+//! | module | what it gives |
+//! |---|---|
+//! | [`server`] | PostgreSQL servers: one that all tests share, and private ones to break |
+//! | [`database`] | a database per test, with the table, and SQL from outside |
+//! | [`proxy`] | the way to a server, which can go silent, slow or away, and counts |
+//! | [`run`] | one run of `dislock`: exit code, output, processes |
+//! | [`worker`] | the command under the lock, which records when it was really alive |
+//! | [`wait`] | conditions with a deadline, in place of sleeps |
+//! | [`processes`] | which processes are alive, by what stands in their environment |
+//! | [`home`] | the directory of everything, and its removal when the tests are gone |
+
+pub(crate) mod database;
+pub(crate) mod home;
+pub(crate) mod processes;
+pub(crate) mod proxy;
+pub(crate) mod run;
+pub(crate) mod server;
+pub(crate) mod wait;
+pub(crate) mod worker;
