@@ -5,3 +5,5 @@
 
 #[allow(dead_code, unused_imports, reason = "wired up by the next change")]
 mod cron;
+#[allow(dead_code, reason = "wired up by the next change")]
+mod slot;

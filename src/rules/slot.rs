@@ -1,0 +1,284 @@
+//! Which slot of a schedule a start belongs to, and in which zone the schedule is read.
+//!
+//! Ticks cut time into *slots*: each begins with a tick and ends just before the next one. At most one
+//! start per slot is granted; its row expires at the slot's end, which is a tick exactly. Times are the
+//! database's, never a host's.
+//!
+//! Hosts that run the same crontab fire one tick at slightly different times, because their clocks
+//! differ. With a tolerance *t* two rules, which only work together, make one start of them:
+//!
+//! - A start at *T* belongs to the slot that contains *T + t* ([`slot_end`]).
+//! - A row counts as expired when `expire_at <= NOW() + t` (the acquiring statement).
+//!
+//! Take a tick *B* and the next one *E*. A host that fires anywhere from *B − t* to *B + t* reckons
+//! with an instant from *B* to *B + 2t*, which the slot from *B* to *E* contains: all of them want a
+//! row that expires at *E*. The first gets it. The others find it live, since *E > T + t*. And the
+//! first gets it however early all of them are: the row of the slot before expires at *B*, and *B <=
+//! T + t*. So the tick is neither started twice nor missed.
+//!
+//! This needs *2t* to be less than the distance of two ticks. Otherwise a late host reckons with the
+//! next slot already, and takes the start of a tick that is still to come.
+//!
+//! A tolerance of zero is the plain rule: a start belongs to the slot that it falls into, and a host
+//! that fires a moment early takes part in the tick before, whose start is taken.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::{Offset, TimeZone, TimeZoneDatabase};
+
+use super::cron::Crontab;
+
+/// When the slot ends that a start at `database_now` belongs to; `None` only when no tick follows
+/// before the year 9999 ends.
+pub(crate) fn slot_end(
+    crontab: &Crontab,
+    zone: &TimeZone,
+    database_now: Timestamp,
+    tolerance: Duration,
+) -> Option<Timestamp> {
+    crontab.next_after(database_now.checked_add(tolerance).ok()?, zone)
+}
+
+/// The time zone of a database session, as the server reports it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionZone<'a> {
+    /// The setting `TimeZone`: mostly an IANA name, but PostgreSQL takes others as well.
+    pub(crate) name: &'a str,
+    /// Seconds east of UTC at the moment.
+    pub(crate) offset_seconds: i32,
+}
+
+/// A schedule's zone cannot be told: one line that names it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ZoneError {
+    /// Somebody asked for this zone, so guessing another one would be wrong.
+    #[error(
+        "time zone {0:?} is not in the time zone database; allowed are IANA names such as \
+         Europe/Berlin or UTC"
+    )]
+    Unknown(String),
+    #[error("time zone {name:?} of the database session is {seconds} s from UTC, which no zone is")]
+    Offset { name: String, seconds: i32 },
+}
+
+/// The zone in which a schedule is read: the one that was asked for, else the database session's.
+///
+/// A session's zone need not have an IANA name (`<+03>-03`). Then it is what its offset is now, which
+/// is right until that offset changes.
+///
+/// # Errors
+///
+/// When the zone that was asked for is unknown, or the session's offset cannot be one.
+pub(crate) fn schedule_zone(
+    asked: Option<&str>,
+    session: SessionZone<'_>,
+    zones: &TimeZoneDatabase,
+) -> Result<TimeZone, ZoneError> {
+    if let Some(name) = asked {
+        return iana_zone(name, zones).ok_or_else(|| ZoneError::Unknown(name.to_owned()));
+    }
+    if let Some(zone) = iana_zone(session.name, zones) {
+        return Ok(zone);
+    }
+    Offset::from_seconds(session.offset_seconds)
+        .map(TimeZone::fixed)
+        .map_err(|_| ZoneError::Offset {
+            name: session.name.to_owned(),
+            seconds: session.offset_seconds,
+        })
+}
+
+/// The zone of that name, if it means the same on every host.
+fn iana_zone(name: &str, zones: &TimeZoneDatabase) -> Option<TimeZone> {
+    // Two files that often lie beside the zones say what this one host is set to.
+    let is_setting = |setting: &&str| setting.eq_ignore_ascii_case(name);
+    if ["localtime", "posixrules"].iter().any(is_setting) {
+        return None;
+    }
+    zones.get(name).ok().filter(|zone| !zone.is_unknown())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SESSION: SessionZone<'_> = SessionZone {
+        name: "Europe/Berlin",
+        offset_seconds: 3600,
+    };
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn zone(asked: Option<&str>, session: SessionZone<'_>) -> Result<TimeZone, ZoneError> {
+        schedule_zone(asked, session, &TimeZoneDatabase::bundled())
+    }
+
+    fn hourly_slot_end(database_now: &str, tolerance: Duration) -> Timestamp {
+        let crontab = Crontab::parse("@hourly").unwrap();
+        slot_end(&crontab, &TimeZone::UTC, at(database_now), tolerance).unwrap()
+    }
+
+    #[test]
+    fn hosts_that_fire_a_tick_early_and_late_share_its_slot() {
+        let tolerance = Duration::from_secs(5);
+        for fired in [
+            "2026-01-01T11:59:55Z",
+            "2026-01-01T11:59:59.999999Z",
+            "2026-01-01T12:00:00Z",
+            "2026-01-01T12:00:05Z",
+            "2026-01-01T12:59:54.999999Z",
+        ] {
+            assert_eq!(
+                hourly_slot_end(fired, tolerance),
+                at("2026-01-01T13:00:00Z"),
+                "{fired}"
+            );
+        }
+        let too_early = "2026-01-01T11:59:54.999999Z";
+        assert_eq!(
+            hourly_slot_end(too_early, tolerance),
+            at("2026-01-01T12:00:00Z")
+        );
+    }
+
+    #[test]
+    fn without_tolerance_a_start_belongs_to_the_slot_it_falls_into() {
+        for (fired, end) in [
+            ("2026-01-01T11:59:59.999999999Z", "2026-01-01T12:00:00Z"),
+            ("2026-01-01T12:00:00Z", "2026-01-01T13:00:00Z"),
+            ("2026-01-01T12:00:00.000000001Z", "2026-01-01T13:00:00Z"),
+        ] {
+            assert_eq!(hourly_slot_end(fired, Duration::ZERO), at(end), "{fired}");
+        }
+    }
+
+    #[test]
+    fn a_slot_ends_by_the_clock_of_the_schedules_zone() {
+        let crontab = Crontab::parse("30 2 * * *").unwrap();
+        let zone = zone(Some("Europe/Berlin"), SESSION).unwrap();
+        let end = |now| slot_end(&crontab, &zone, at(now), Duration::from_secs(1));
+        // The hour from 2:00 to 3:00 is lost on 29 March.
+        assert_eq!(
+            end("2026-03-28T01:29:59Z"),
+            Some(at("2026-03-29T01:00:00Z"))
+        );
+        assert_eq!(
+            end("2026-03-29T00:59:59Z"),
+            Some(at("2026-03-30T00:30:00Z"))
+        );
+    }
+
+    #[test]
+    fn a_tolerance_beyond_all_time_has_no_slot() {
+        let crontab = Crontab::parse("@hourly").unwrap();
+        let now = at("2026-01-01T00:00:00Z");
+        assert_eq!(slot_end(&crontab, &TimeZone::UTC, now, Duration::MAX), None);
+        assert_eq!(
+            slot_end(&crontab, &TimeZone::UTC, Timestamp::MAX, Duration::ZERO),
+            None
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_tick_is_started_exactly_once_by_hosts_whose_clocks_differ(
+            expression in prop::sample::select(&["* * * * *", "*/7 1-4 * * *", "30 2 * * *", "@weekly"][..]),
+            start in 1_700_000_000..2_000_000_000_i64,
+            tolerance in 0..30_000_u64,
+            skews in prop::collection::vec(-1.0..=1.0_f64, 2..6),
+        ) {
+            let crontab = Crontab::parse(expression).unwrap();
+            let zone = zone(None, SESSION).unwrap();
+            let tolerance = Duration::from_millis(tolerance);
+            // The row as the first tick's predecessor left it.
+            let start = Timestamp::from_second(start).unwrap();
+            let mut ticks = crontab.ticks_after(start, &zone);
+            let mut expires = ticks.next().unwrap();
+            let mut tick = expires;
+            for next in ticks.take(5) {
+                let mut fired: Vec<Timestamp> = skews
+                    .iter()
+                    .map(|skew| tick + jiff::SignedDuration::from_secs_f64(skew * tolerance.as_secs_f64()))
+                    .collect();
+                fired.sort();
+                let mut starts = 0;
+                for now in fired {
+                    let now_and_more = now + tolerance;
+                    if expires <= now_and_more {
+                        expires = slot_end(&crontab, &zone, now, tolerance).unwrap();
+                        starts += 1;
+                    }
+                }
+                prop_assert_eq!(starts, 1, "for the tick at {}", tick);
+                prop_assert_eq!(expires, next);
+                tick = next;
+            }
+        }
+    }
+
+    #[test]
+    fn the_zone_asked_for_wins_over_the_sessions() {
+        let found = zone(Some("america/new_york"), SESSION).unwrap();
+        assert_eq!(found.iana_name(), Some("America/New_York"));
+        let found = zone(None, SESSION).unwrap();
+        assert_eq!(found.iana_name(), Some("Europe/Berlin"));
+    }
+
+    #[test]
+    fn an_unknown_zone_asked_for_is_an_error_that_names_it() {
+        for name in [
+            "Europe/Berln",
+            "",
+            "+02:00",
+            "UTC+3",
+            "CEST",
+            "localtime",
+            "right/UTC",
+            "Etc/Unknown",
+            "../../etc/localtime",
+            "Europe/Berlin\n",
+        ] {
+            for zones in [TimeZoneDatabase::bundled(), jiff::tz::db().clone()] {
+                let Err(error) = schedule_zone(Some(name), SESSION, &zones) else {
+                    panic!("{name:?} is a zone of {zones:?}");
+                };
+                let message = error.to_string();
+                assert!(message.contains(&format!("{name:?}")), "{message}");
+                assert!(!message.contains('\n'), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_session_zone_that_has_no_iana_name_is_its_offset() {
+        for (name, offset_seconds) in [
+            ("<+0530>-05:30", 19_800),
+            ("localtime", -12_600),
+            ("FOO7", 0),
+        ] {
+            let session = SessionZone {
+                name,
+                offset_seconds,
+            };
+            let found = zone(None, session).unwrap();
+            let offset = found.to_fixed_offset().unwrap();
+            assert_eq!(offset.seconds(), offset_seconds, "{name}");
+        }
+        let impossible = SessionZone {
+            name: "FOO99",
+            offset_seconds: 99 * 3600,
+        };
+        let message = zone(None, impossible).unwrap_err().to_string();
+        assert!(
+            message.contains("FOO99") && message.contains("356400"),
+            "{message}"
+        );
+    }
+}
