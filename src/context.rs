@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::db::conninfo::Conninfo;
-use crate::error::{Error, Result, Setting};
+use crate::error::{Error, Kind, Result, Setting};
 use crate::rules::cron::Crontab;
-use crate::rules::lease::LeaseTiming;
+use crate::rules::lease::{LeaseTiming, Loss};
 use crate::rules::slot;
 
 /// The table when none is named.
@@ -21,6 +21,10 @@ const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 const LONGEST_NAME: usize = 1024;
 /// PostgreSQL cuts longer identifiers off, silently.
 const LONGEST_IDENTIFIER: usize = 63;
+/// What the keys of the rows of a slot, of a lease, and of the count of acquisitions begin with.
+pub(crate) const SCHEDULE_PREFIX: &str = "cronjob-lock:schedule:";
+pub(crate) const LEASE_PREFIX: &str = "cronjob-lock:lease:";
+pub(crate) const FENCE_PREFIX: &str = "cronjob-lock:fence:";
 
 /// A way of locking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,6 +90,18 @@ impl TableName {
     /// Quoted, to be put into a statement.
     pub(crate) fn sql(&self) -> &str {
         &self.sql
+    }
+
+    /// The schema, if one was named.
+    pub(crate) fn schema(&self) -> Option<&str> {
+        self.plain.split_once('.').map(|(schema, _)| schema)
+    }
+
+    /// Without the schema.
+    pub(crate) fn name(&self) -> &str {
+        self.plain
+            .split_once('.')
+            .map_or(&*self.plain, |(_, name)| name)
     }
 }
 
@@ -163,21 +179,46 @@ impl LockContext {
 
     /// The key of the row that holds a slot of the schedule.
     pub(crate) fn schedule_key(&self) -> String {
-        format!("cronjob-lock:schedule:{}", self.settings.lock_key)
+        format!("{SCHEDULE_PREFIX}{}", self.settings.lock_key)
     }
 
     /// The key of the row that holds the lease.
     pub(crate) fn lease_key(&self) -> String {
-        format!("cronjob-lock:lease:{}", self.settings.lock_key)
+        format!("{LEASE_PREFIX}{}", self.settings.lock_key)
     }
 
     /// The key of the row that counts acquisitions.
     pub(crate) fn fence_key(&self) -> String {
-        format!("cronjob-lock:fence:{}", self.settings.lock_key)
+        format!("{FENCE_PREFIX}{}", self.settings.lock_key)
     }
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What a loss means under the policy: an error, or a line in the log.
+    pub(crate) fn lease_lost(&self, loss: Loss) -> Result<()> {
+        let error = Error::from(Kind::LeaseLost {
+            key: self.lease_key(),
+            reason: match loss {
+                Loss::Expired => "it could not be renewed in time".to_owned(),
+                Loss::Rejected => "its row is gone or somebody else's".to_owned(),
+            },
+        });
+        match self.lease_loss_policy() {
+            LeaseLossPolicy::Terminate => Err(error),
+            LeaseLossPolicy::Continue => {
+                log::warn!("{error}");
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the rows of both are in the same table, reached in the same way. What a connection is
+    /// called does not matter.
+    pub(crate) fn has_same_table(&self, other: &Self) -> bool {
+        let (mine, theirs) = (self.settings(), other.settings());
+        mine.table == theirs.table && mine.conninfo.is_like(&theirs.conninfo)
     }
 }
 
@@ -321,8 +362,9 @@ impl LockContextBuilder {
         self
     }
 
-    /// How long to wait for a busy lease; [`Duration::MAX`] waits for ever. A slot that is taken is
-    /// never waited for: its tick has started. Defaults to zero.
+    /// How long to wait for a busy lease; [`Duration::MAX`] waits for ever. Its release is noticed at
+    /// once, its expiry on time. Which of several that wait gets it is not defined. A slot that is
+    /// taken is never waited for: its tick has started. Defaults to zero.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self

@@ -15,13 +15,15 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+use std::future::poll_fn;
 use std::time::Duration;
 
 use rand::seq::SliceRandom;
 use tokio::runtime::Handle;
+use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
-use tokio_postgres::Client;
+use tokio_postgres::{AsyncMessage, Client};
 
 pub(crate) use error::{ConnectError, is_connection_loss};
 
@@ -37,6 +39,10 @@ const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 /// For a cancel request, which may be too late anyhow.
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 
+/// How many announcements are kept for somebody who is slow to take them; when there are more, he has
+/// a reason to look anyway.
+const ANNOUNCEMENTS: usize = 64;
+
 /// A server that is starting up or shutting down.
 const CANNOT_CONNECT_NOW: &str = "57P03";
 
@@ -50,6 +56,8 @@ pub(crate) struct Connection {
     driver: DriverTask,
     runtime: Handle,
     peer: Peer,
+    /// The driver's task has the sender, so that it is closed when the connection has ended.
+    announcements: broadcast::Receiver<String>,
 }
 
 /// What a cancel request has to know: it goes where the connection goes, encrypted the same way.
@@ -72,10 +80,21 @@ impl Drop for DriverTask {
 
 impl Connection {
     /// Has to be called on a runtime.
-    fn start(client: Client, driver: Driver, peer: Peer) -> Self {
+    fn start(client: Client, mut driver: Driver, peer: Peer) -> Self {
+        let (announced, announcements) = broadcast::channel(ANNOUNCEMENTS);
         let task = tokio::spawn(async move {
-            if let Err(e) = driver.await {
-                log::debug!("connection to the database ended: {}", error::Chain(&e));
+            while let Some(message) = poll_fn(|cx| driver.poll_message(cx)).await {
+                match message {
+                    Ok(AsyncMessage::Notification(about)) => {
+                        // Nobody may be listening any more.
+                        let _ = announced.send(about.channel().to_owned());
+                    }
+                    Ok(_) => {}
+                    Err(e) => {
+                        log::debug!("connection to the database ended: {}", error::Chain(&e));
+                        break;
+                    }
+                }
             }
         });
         Self {
@@ -83,11 +102,34 @@ impl Connection {
             driver: DriverTask(task),
             runtime: Handle::current(),
             peer,
+            announcements,
         }
+    }
+
+    /// The channels on which something is announced from now on. Closed when the connection ends.
+    pub(crate) fn announcements(&self) -> broadcast::Receiver<String> {
+        self.announcements.resubscribe()
+    }
+
+    /// Ends it for everybody who uses it, without a goodbye.
+    pub(crate) fn kill(&self) {
+        self.driver.0.abort();
     }
 
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// The server that was found.
+    #[cfg(all(feature = "cli", target_os = "linux"))]
+    pub(crate) fn host(&self) -> &Host {
+        &self.peer.host
+    }
+
+    /// Whether what is sent is encrypted.
+    #[cfg(all(feature = "cli", target_os = "linux"))]
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(self.peer.encryption, Encryption::Tls)
     }
 
     /// Asks the server to stop the statement that is running, over a connection of its own.

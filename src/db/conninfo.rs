@@ -79,7 +79,7 @@ impl ConninfoError {
 }
 
 /// A connection string with everything that it leaves open filled in.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Conninfo {
     /// In the order given; at least one.
     pub(crate) hosts: Vec<Host>,
@@ -103,7 +103,7 @@ pub(crate) struct Conninfo {
 }
 
 /// How a dead peer is noticed. `None` is the system's default.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TcpOptions {
     pub(crate) keepalives: bool,
     pub(crate) keepalives_idle: Option<Duration>,
@@ -113,7 +113,7 @@ pub(crate) struct TcpOptions {
 }
 
 /// What TLS has to be like. Files are read when they are needed, as libpq does: they may be renewed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "tls"),
     expect(dead_code, reason = "read and checked, but of no use without TLS")
@@ -201,6 +201,15 @@ impl Conninfo {
             name.pop();
         }
         self.application_name.get_or_insert(name);
+    }
+
+    /// Whether both lead to the same place in the same way, whatever the connection is called.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let nameless = |target: &Self| Self {
+            application_name: None,
+            ..target.clone()
+        };
+        nameless(self) == nameless(other)
     }
 
     /// `host:port/dbname as user`, for messages.

@@ -2,11 +2,19 @@
 //! blocking and the asynchronous frontend.
 
 pub(crate) mod acquire;
+#[cfg(all(feature = "cli", target_os = "linux"))]
+pub(crate) mod admin;
 pub(crate) mod connect;
 pub(crate) mod conninfo;
-mod failure;
-pub(crate) mod heartbeat;
-mod store;
+mod ears;
+mod errands;
+pub(crate) mod failure;
+mod heartbeat;
+mod holdings;
+pub(crate) mod keeper;
+mod line;
+pub(crate) mod store;
+pub(crate) mod taken;
 pub(crate) mod timestamp;
 #[cfg(feature = "tls")]
 mod tls;
