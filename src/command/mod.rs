@@ -20,6 +20,7 @@ mod frames;
 mod guardian;
 #[expect(unsafe_code, reason = "system calls without a safe wrapper")]
 mod kernel;
+mod launch;
 mod resolve;
 mod run;
 mod signals;
