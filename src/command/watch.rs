@@ -32,10 +32,9 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::Mode;
-use nix::sys::time::TimeSpec;
-use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::{chdir, getpid, read, setsid};
 
+use super::alarm::Alarm;
 use super::frames::{Inbox, Notice, Order, Received, Spawn, instant, send_some};
 use super::kernel::{
     SharedNanos, Waited, close_all_but, drop_handlers, exit, forget_environment, forget_memory,
@@ -51,6 +50,9 @@ const TITLE: &CStr = c"lock-guardian";
 /// Between two rounds of killing: more often at first, when a fork may just have been missed.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// Who is not dead after so many rounds is in a system call that cannot be interrupted.
+const BRISK_ROUNDS: u32 = 100;
+const PATIENT_PAUSE: Duration = Duration::from_secs(1);
 /// Rounds without a readable `/proc` before giving up on what is outside the command's group.
 const BLIND_ROUNDS: u32 = 20;
 /// Runs in the fresh process until it ends.
@@ -69,7 +71,7 @@ struct Watch<'a> {
     supervisor: Option<OwnedFd>,
     deadline: &'a SharedNanos,
     children: SignalFd,
-    timer: TimerFd,
+    alarm: Alarm,
     inbox: Inbox,
     tree: Option<Tree>,
     command: Option<Command>,
@@ -108,13 +110,12 @@ impl<'a> Watch<'a> {
         prctl::set_child_subreaper(true)?;
         let mut ends = SigSet::empty();
         ends.add(Signal::SIGCHLD);
-        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         Ok(Self {
             channel,
             supervisor,
             deadline,
             children: SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
-            timer: TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?,
+            alarm: Alarm::new()?,
             inbox: Inbox::default(),
             // Without it (no /proc) the command's group can still be killed.
             tree: Tree::below(getpid().as_raw()).ok(),
@@ -128,7 +129,6 @@ impl<'a> Watch<'a> {
 
     fn run(mut self) -> ! {
         loop {
-            self.arm();
             self.wait();
             self.obey();
             while let Ok(Some(_)) = self.children.read_signal() {}
@@ -152,36 +152,23 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Setting the timer also forgets that it went off.
-    fn arm(&self) {
-        let next = self.next();
-        let set = if next == BootInstant::NEVER {
-            self.timer.unset()
-        } else {
-            // An all-zero time would switch the timer off.
-            let at = next.since_boot().max(Duration::from_nanos(1));
-            let at = Expiration::OneShot(TimeSpec::from_duration(at));
-            self.timer.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
-        };
-        if set.is_err() {
-            // Cannot happen with a valid time; without a timer there is no guardian.
+    fn wait(&mut self) {
+        if self.alarm.set(self.next()).is_err() {
+            // It does not happen; but without deadlines this is no guardian.
             exit(1);
         }
-    }
-
-    fn wait(&mut self) {
         let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let starting = self.command.as_ref().and_then(|c| c.starting.as_ref());
         let mut fds = [
             readable(self.children.as_fd()),
-            readable(self.timer.as_fd()),
+            readable(self.alarm.as_fd()),
             // What does not exist is stood in for by something that is waited for anyway.
-            readable(starting.map_or(self.timer.as_fd(), AsFd::as_fd)),
+            readable(starting.map_or(self.alarm.as_fd(), AsFd::as_fd)),
             readable(self.channel.as_fd()),
             readable(
                 self.supervisor
                     .as_ref()
-                    .map_or(self.timer.as_fd(), AsFd::as_fd),
+                    .map_or(self.alarm.as_fd(), AsFd::as_fd),
             ),
         ];
         // Once dislock is gone its descriptors say so for ever.
@@ -244,7 +231,7 @@ impl<'a> Watch<'a> {
             number(starting.map(AsFd::as_fd)),
             number(self.tree.as_ref().map(Tree::fd)),
             self.children.as_fd().as_raw_fd(),
-            self.timer.as_fd().as_raw_fd(),
+            self.alarm.as_fd().as_raw_fd(),
         ];
         close_all_but(&mut keep);
         for _ in (0..=2).filter(|fd| !keep.contains(fd)) {
@@ -404,9 +391,14 @@ impl<'a> Watch<'a> {
         if let Some(pid) = out_of_reach {
             self.conclude(Notice::OutOfReach(pid));
         }
+        let longest = if rounds.done < BRISK_ROUNDS {
+            LONGEST_PAUSE
+        } else {
+            PATIENT_PAUSE
+        };
         self.phase = Phase::Killing(Rounds {
             next: BootInstant::now().after(rounds.pause),
-            pause: rounds.pause.saturating_mul(2).min(LONGEST_PAUSE),
+            pause: rounds.pause.saturating_mul(2).min(longest),
             done: rounds.done.saturating_add(1),
         });
     }
