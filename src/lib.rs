@@ -42,6 +42,8 @@
 //! threads of their own. Inside an async runtime they work, and block the thread they are called on.
 
 #[cfg(all(feature = "cli", target_os = "linux"))]
+mod admin;
+#[cfg(all(feature = "cli", target_os = "linux"))]
 #[doc(hidden)]
 pub mod cli;
 mod clock;

@@ -39,5 +39,5 @@ pub(crate) use guardian::Guardian;
 pub(crate) use run::{fork_guardian, run};
 pub(crate) use signals::Signals;
 
-use resolve::CommandLine;
+pub(crate) use resolve::CommandLine;
 use supervise::supervise;

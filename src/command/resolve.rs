@@ -44,7 +44,7 @@ impl CommandLine {
         Ok(Self { file, args })
     }
 
-    pub(super) fn file(&self) -> &Path {
+    pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 

@@ -119,6 +119,18 @@ impl Connection {
         &self.client
     }
 
+    /// The server that was found.
+    #[cfg(all(feature = "cli", target_os = "linux"))]
+    pub(crate) fn host(&self) -> &Host {
+        &self.peer.host
+    }
+
+    /// Whether what is sent is encrypted.
+    #[cfg(all(feature = "cli", target_os = "linux"))]
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(self.peer.encryption, Encryption::Tls)
+    }
+
     /// Asks the server to stop the statement that is running, over a connection of its own.
     ///
     /// Returns at once and tells nobody how it went: the request may come too late anyway.
