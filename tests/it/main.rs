@@ -10,6 +10,9 @@
     reason = "a test may panic; that is how it fails"
 )]
 
+mod administration;
+mod check;
+mod fencing;
 mod harness;
 mod schema;
 #[allow(
