@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::db::conninfo::Conninfo;
-use crate::error::{Error, Result, Setting};
+use crate::error::{Error, Kind, Result, Setting};
 use crate::rules::cron::Crontab;
-use crate::rules::lease::LeaseTiming;
+use crate::rules::lease::{LeaseTiming, Loss};
 use crate::rules::slot;
 
 /// The table when none is named.
-const DEFAULT_TABLE: &str = "key_value";
+pub(crate) const DEFAULT_TABLE: &str = "key_value";
 const DEFAULT_TTL: Duration = Duration::from_secs(60);
 const DEFAULT_KILL_GRACE: Duration = Duration::from_secs(10);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -195,6 +195,31 @@ impl LockContext {
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
+
+    /// What a loss means under the policy: an error, or a line in the log.
+    pub(crate) fn lease_lost(&self, loss: Loss) -> Result<()> {
+        let error = Error::from(Kind::LeaseLost {
+            key: self.lease_key(),
+            reason: match loss {
+                Loss::Expired => "it could not be renewed in time".to_owned(),
+                Loss::Rejected => "its row is gone or somebody else's".to_owned(),
+            },
+        });
+        match self.lease_loss_policy() {
+            LeaseLossPolicy::Terminate => Err(error),
+            LeaseLossPolicy::Continue => {
+                log::warn!("{error}");
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the rows of both are in the same table, reached in the same way. What a connection is
+    /// called does not matter.
+    pub(crate) fn has_same_table(&self, other: &Self) -> bool {
+        let (mine, theirs) = (self.settings(), other.settings());
+        mine.table == theirs.table && mine.conninfo.is_like(&theirs.conninfo)
+    }
 }
 
 impl fmt::Debug for LockContext {
@@ -337,8 +362,9 @@ impl LockContextBuilder {
         self
     }
 
-    /// How long to wait for a busy lease; [`Duration::MAX`] waits for ever. A slot that is taken is
-    /// never waited for: its tick has started. Defaults to zero.
+    /// How long to wait for a busy lease; [`Duration::MAX`] waits for ever. Its release is noticed at
+    /// once, its expiry on time. Which of several that wait gets it is not defined. A slot that is
+    /// taken is never waited for: its tick has started. Defaults to zero.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self

@@ -108,8 +108,8 @@ async fn look(
                         LockStrategy::Schedule => ctx.schedule_key(),
                         LockStrategy::Lease => ctx.lease_key(),
                     };
-                    let row = answer_by(by, store.read(client, &key)).await?;
-                    findings.push(lock(&key, row, database_now));
+                    let (row, now) = answer_by(by, store.read(client, &key)).await?;
+                    findings.push(lock(&key, row, RowTime::At(now)));
                 }
             }
         }

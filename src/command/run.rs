@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
@@ -10,7 +11,10 @@ use super::{CommandLine, Guardian, Signals, supervise};
 use crate::context::{LockContext, LockStrategy};
 use crate::error::{Error, Kind, Result};
 use crate::rules::outcome::{Ended, LEASE_LOST_EXIT_CODE};
-use crate::sync::{LockSession, build_locks};
+use crate::sync::{LockSession, build_locks, close_all};
+
+/// For closing connections, which nobody needs to wait for.
+const GOODBYE: Duration = Duration::from_millis(500);
 
 /// Runs `command` while the locks are held, and answers its exit code as a shell would see it: its
 /// own, 128 + n when signal n killed it, [`LEASE_LOST_EXIT_CODE`] when it was stopped because its
@@ -47,6 +51,21 @@ pub(crate) fn fork_guardian() -> Result<Guardian> {
 /// [`run_with_locks`] with a guardian that was forked before, and with the signals that the command
 /// is to get; before it runs, one that asks for the end ends the run.
 pub(crate) fn run(
+    command: Vec<OsString>,
+    ctx: &LockContext,
+    strategies: &[LockStrategy],
+    guardian: Guardian,
+    signals: Option<&Signals>,
+) -> Result<i32> {
+    let outcome = run_locked(command, ctx, strategies, guardian, signals);
+    if signals.is_some() {
+        // The program is about to end.
+        close_all(GOODBYE);
+    }
+    outcome
+}
+
+fn run_locked(
     command: Vec<OsString>,
     ctx: &LockContext,
     strategies: &[LockStrategy],

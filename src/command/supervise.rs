@@ -193,11 +193,14 @@ impl<'a> Run<'a> {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(why) => return Err(failed(why)),
         }
-        let ended = fds.get(ended_at).and_then(PollFd::any).unwrap_or(false);
+        let happened = |index| fds.get(index).and_then(PollFd::any).unwrap_or(false);
+        let (heard, ended) = (happened(0), happened(ended_at));
         self.guardian.send();
         if ended {
-            // The guardian is about to say how; if somebody has stopped it, it is not.
-            self.guardian.wake();
+            if !heard {
+                // The guardian is about to say how; if somebody has stopped it, it is not.
+                self.guardian.wake();
+            }
             self.ended = None;
         }
         Ok(())
@@ -253,7 +256,7 @@ impl<'a> Run<'a> {
         self.course.outcome().ok_or_else(|| {
             Error::system(
                 "the guardian process was killed, and the command with it",
-                why,
+                std::io::Error::from(why),
             )
         })
     }

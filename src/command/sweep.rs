@@ -45,11 +45,18 @@ pub(super) fn kill_tree(guardian: &mut Guardian, group: Option<i32>, signals: Op
     }
 }
 
-/// Rounds until one meets nobody alive.
+/// Rounds until two in a row meet nobody alive: a single one can miss the child of a process that
+/// forked and ended while it was being looked for.
 fn kill_until(give_up: BootInstant, mut round: impl FnMut() -> usize) {
     let mut pause = FIRST_PAUSE;
-    while round() > 0 && BootInstant::now() < give_up {
-        thread::sleep(pause);
-        pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+    let mut empty = 0;
+    while empty < 2 && BootInstant::now() < give_up {
+        if round() == 0 {
+            empty += 1;
+        } else {
+            empty = 0;
+            thread::sleep(pause);
+            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        }
     }
 }

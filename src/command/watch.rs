@@ -38,13 +38,15 @@ use std::time::Duration;
 
 use super::frames::{Inbox, Notice, Order, Received, Spawn, instant, send_some};
 use super::kernel::{
-    Image, MappedVec, Mask, SharedNanos, Waited, close_all_but, drop_handlers, exit,
-    forget_environment, fork, set_mask, signal_group, signal_process, wait_for, wait_for_any,
+    Image, MappedVec, SharedNanos, Waited, close_all_but, drop_handlers, exit, forget_environment,
+    fork, set_mask, signal_group, signal_process, wait_for, wait_for_any,
 };
 use super::tree::{Among, Tree};
 use crate::clock::BootInstant;
 
-const TITLE: &std::ffi::CStr = c"dislock-guard";
+/// Its name in the process list. Not one that `pkill dislock` would find: whoever kills dislock so
+/// wants it to end, and for that the guardian is needed.
+const TITLE: &std::ffi::CStr = c"lock-guardian";
 /// Between two rounds of killing: more often at first, when a fork may just have been missed.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
@@ -121,6 +123,8 @@ impl<'a> Watch<'a> {
         deadline: &'a SharedNanos,
     ) -> Result<Self, Errno> {
         prctl::set_name(TITLE)?;
+        // If somebody has stopped it, it goes on when dislock ends.
+        prctl::set_pdeathsig(Signal::SIGCONT)?;
         prctl::set_child_subreaper(true)?;
         let mut ends = SigSet::empty();
         ends.add(Signal::SIGCHLD);
@@ -239,10 +243,9 @@ impl<'a> Watch<'a> {
             .and_then(|image| start(image, spawn));
         match started {
             Ok(command) => {
-                let pid = command.pid;
+                self.report(Notice::Spawned(command.pid));
                 self.command = Some(command);
                 self.let_go();
-                self.report(Notice::Spawned(pid));
             }
             Err(errno) => self.report(Notice::ExecFailed(errno)),
         }
@@ -497,7 +500,7 @@ fn become_program(image: &mut Image, spawn: Spawn, guardian: Pid, report: &Owned
     if getppid() != guardian {
         exit(127);
     }
-    let ready = tied.and_then(|()| restore_mask(spawn.mask));
+    let ready = tied.and_then(|()| set_mask(spawn.mask));
     let errno = match ready {
         Ok(()) => exec(image),
         Err(errno) => errno,
@@ -506,19 +509,15 @@ fn become_program(image: &mut Image, spawn: Spawn, guardian: Pid, report: &Owned
     exit(127)
 }
 
-fn restore_mask(mask: Mask) -> Result<(), Errno> {
-    set_mask(mask)
-}
-
 fn exec(image: &mut Image) -> Errno {
     let give_up = BootInstant::now().after(BUSY_FILE);
-    loop {
-        match image.exec() {
-            Errno::ENOEXEC => return image.exec_by_shell(),
-            Errno::ETXTBSY if BootInstant::now() < give_up => {
-                let _ = poll(&mut [], PollTimeout::from(BUSY_FILE_PAUSE_MS));
-            }
-            errno => return errno,
-        }
+    let mut errno = image.exec();
+    while errno == Errno::ETXTBSY && BootInstant::now() < give_up {
+        let _ = poll(&mut [], PollTimeout::from(BUSY_FILE_PAUSE_MS));
+        errno = image.exec();
     }
+    if errno == Errno::ENOEXEC {
+        errno = image.exec_by_shell();
+    }
+    errno
 }

@@ -1,21 +1,26 @@
 //! Taking the rows of a lock: connect, ask for the slot's end, insert, and what to do about every
 //! answer.
 //!
-//! A failure that may pass is retried, over a new connection, until the database has been out of
+//! A failure that may pass is retried until the database has been out of
 //! reach for the connect timeout; a retry is safe because the value carries a nonce by which the
 //! statement recognises a row that an earlier, unanswered attempt has written. A statement whose
 //! answer never came leaves the acquisition *in doubt*: it may have written rows, so they are given
 //! back before the attempt is reported as failed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use tokio::time::{Instant, sleep};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep, timeout};
 
-use super::connect::{Connection, connect};
-use super::failure::{Failure, answer_by};
-use super::store::{Acquisition, Claim, Claimant, Holder, LeaseRow, SlotRow, Store};
+use super::ears::Ears;
+use super::errands::PATIENCE;
+use super::failure::Failure;
+use super::keeper::Keeper;
+use super::line::Line;
+use super::store::{Acquisition, Claim, Claimant, Holder, LeaseRow, OwnRow, SlotRow, Store};
 use super::timestamp::{RowTime, system_time};
 use crate::clock::BootInstant;
 use crate::context::{LockContext, LockStrategy, Settings, SlotSource};
@@ -68,10 +73,10 @@ impl Plan {
     }
 }
 
-/// The rows that were taken, and the connection that took them.
+/// The rows that were taken, and the connection that took them if it is of no use to others.
 #[derive(Debug)]
 pub(crate) struct Acquired {
-    pub(crate) connection: Option<Connection>,
+    pub(crate) line: Option<Line>,
     /// When the slot ends, if one was asked for.
     pub(crate) slot_until: Option<RowTime>,
     /// When the lease's row expires, if one was asked for.
@@ -86,10 +91,14 @@ pub(crate) struct Acquired {
 #[derive(Debug)]
 pub(crate) struct Acquirer<'a> {
     ctx: &'a LockContext,
-    store: Store,
     plan: Plan,
-    value: &'a str,
-    connection: Option<Connection>,
+    value: Arc<str>,
+    keeper: &'a Keeper,
+    line: Option<Line>,
+    /// The connection is shared with nobody: then a locked row holds nobody else up.
+    own: bool,
+    /// The permission to have a connection of one's own because of a locked row.
+    detour: Option<OwnedSemaphorePermit>,
     /// The end of the slot that is asked for, once it is known.
     slot_end: Option<Timestamp>,
     /// In which the schedule is read, once it is known.
@@ -98,6 +107,7 @@ pub(crate) struct Acquirer<'a> {
     slot_until: Option<RowTime>,
     /// A statement was sent whose answer has not come.
     in_doubt: bool,
+    ears: Option<Ears>,
 }
 
 /// What the database said.
@@ -115,42 +125,71 @@ enum Answer {
 }
 
 impl<'a> Acquirer<'a> {
-    pub(crate) fn new(ctx: &'a LockContext, plan: Plan, value: &'a str) -> Self {
-        let settings = ctx.settings();
+    pub(crate) fn new(
+        ctx: &'a LockContext,
+        plan: Plan,
+        value: Arc<str>,
+        keeper: &'a Keeper,
+    ) -> Self {
         Self {
             ctx,
-            store: Store::new(&settings.table),
             plan,
             value,
-            connection: None,
+            keeper,
+            line: None,
+            own: false,
+            detour: None,
             slot_end: None,
-            zone: settings.timezone.clone(),
+            zone: ctx.settings().timezone.clone(),
             slot_until: None,
             in_doubt: false,
+            ears: None,
         }
     }
 
-    /// Takes the rows, waiting for a busy lease as long as the context says. When it fails, what it
-    /// has or may have taken is given back.
-    pub(crate) async fn run(&mut self) -> Result<Acquired> {
+    /// Takes the rows, waiting for a busy lease as long as the context says; when it is `alone`, over a
+    /// connection of its own. When it fails, what it has or may have taken is given back.
+    pub(crate) async fn run(&mut self, alone: bool) -> Result<Acquired> {
+        self.own = alone;
         let outcome = self.acquire_or_wait().await;
+        self.ears = None;
         if outcome.is_err() {
-            self.abandon().await;
+            self.give_back().await;
         }
         outcome
     }
 
-    /// Gives back what was taken, or may have been, so far. Bounded.
+    /// Gives back what was taken, or may have been, so far, when `run` was dropped. Bounded.
     pub(crate) async fn abandon(&mut self) {
-        let connection = self.connection.take();
+        self.give_back().await;
+        self.close().await;
+    }
+
+    /// Says goodbye to a connection of its own.
+    pub(crate) async fn close(&mut self) {
+        let line = self.line.take().filter(|_| self.own);
+        if let Some(line) = line {
+            line.close().await;
+        }
+    }
+
+    async fn give_back(&mut self) {
         if !self.in_doubt && self.slot_until.is_none() {
             return;
         }
-        if let Some(connection) = connection.filter(|_| self.in_doubt) {
-            connection.cancel();
+        // On a shared connection whatever comes later is done later.
+        if self.in_doubt && self.own {
+            if let Some(line) = self.line.take() {
+                line.give_up();
+            }
         }
-        let keys = [self.ctx.schedule_key(), self.ctx.lease_key()];
-        if let Err(error) = expire(self.ctx, &keys, self.value, GIVE_BACK).await {
+        let row = |key| OwnRow {
+            key,
+            value: Arc::clone(&self.value),
+        };
+        let rows = vec![row(self.ctx.schedule_key()), row(self.ctx.lease_key())];
+        let expiry = self.keeper.errands().expire(self.ctx, rows, GIVE_BACK);
+        if let Err(error) = expiry.await {
             log::warn!("could not give back what may have been locked: {error:#}");
         }
     }
@@ -168,7 +207,7 @@ impl<'a> Acquirer<'a> {
                     token,
                 } => {
                     return Ok(Acquired {
-                        connection: self.connection.take(),
+                        line: self.line.take().filter(|_| self.own),
                         slot_until: self.slot_until,
                         lease_until,
                         sent,
@@ -178,12 +217,7 @@ impl<'a> Acquirer<'a> {
                 Answer::SlotOver => {}
                 Answer::SlotBusy(busy) => return Err(Kind::NotAcquired(busy).into()),
                 Answer::LeaseBusy(busy, expires_in) => {
-                    let left = left(wait_until);
-                    let Some(pause) = wait_pause(left, expires_in, rand::random()) else {
-                        return Err(Kind::NotAcquired(busy).into());
-                    };
-                    log::debug!("{}, waiting", Error::from(Kind::NotAcquired(busy)));
-                    sleep(pause).await;
+                    self.wait(busy, expires_in, wait_until).await?;
                     // A wait that has begun does not end because the database is out of reach.
                     retry_until = wait_until.map(|until| until.max(Instant::now()));
                 }
@@ -191,26 +225,96 @@ impl<'a> Acquirer<'a> {
         }
     }
 
-    /// Asks until there is an answer; failures that may pass are retried until `retry_until`.
-    async fn ask(&mut self, retry_until: Option<Instant>) -> Result<Answer> {
-        let settings = self.ctx.settings();
-        let attempt_limit = match settings.connect_timeout {
-            Duration::ZERO => SINGLE_ATTEMPT,
-            limit => limit,
-        };
-        let mut backoff = Backoff::default();
+    /// Waits until there is a reason to ask for the lease again.
+    async fn wait(
+        &mut self,
+        mut busy: Busy,
+        mut expires_in: Option<Duration>,
+        wait_until: Option<Instant>,
+    ) -> Result<()> {
+        let not_acquired = |busy| Err(Kind::NotAcquired(busy).into());
+        if left(wait_until).is_zero() {
+            return not_acquired(busy);
+        }
+        let mut look_now = self.listen().await;
         loop {
-            let by = Instant::now() + attempt_limit;
-            let failure = match self.attempt(by).await {
-                Ok(answer) => return Ok(answer),
-                Err(failure) => failure,
+            let Some(pause) = wait_pause(left(wait_until), expires_in, rand::random()) else {
+                return not_acquired(busy);
             };
-            if self.in_doubt {
-                if let Some(connection) = &self.connection {
-                    connection.cancel();
+            if !std::mem::take(&mut look_now) {
+                log::debug!("{}, waiting", Error::from(Kind::NotAcquired(busy.clone())));
+                let announced = Ears::announced(&mut self.ears);
+                if timeout(pause, announced).await.is_ok() {
+                    return Ok(());
                 }
             }
-            self.connection = None;
+            // A look costs the server next to nothing; asking would lock the row for a moment.
+            match self.look().await {
+                Some((seen, left)) => (busy, expires_in) = (seen, left),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Who has the lease, and for how long at least; `None` when asking for it will tell more.
+    async fn look(&mut self) -> Option<(Busy, Option<Duration>)> {
+        let line = self.line.clone()?;
+        let key = self.ctx.lease_key();
+        let read = self.keeper.store().read(line.client(), &key);
+        let (holder, now) = line.answer(self.attempt_limit(), read).await.ok()?;
+        let holder = holder.filter(|holder| holder.expire_at > RowTime::At(now))?;
+        let busy = Busy {
+            key,
+            until: holder.expire_at.system_time(),
+            holder: Some(holder.value),
+        };
+        let expires_in = expires_in(&busy, now);
+        Some((busy, expires_in))
+    }
+
+    /// Subscribes to the announcement of the lease's end; answers whether it has just begun to.
+    async fn listen(&mut self) -> bool {
+        let Some(line) = self.line.clone().filter(Line::is_open) else {
+            return false;
+        };
+        if self.ears.as_ref().is_some_and(|ears| ears.are_on(&line)) {
+            return false;
+        }
+        let key = self.ctx.lease_key();
+        match Ears::open(self.keeper.errands(), line, &key, self.attempt_limit()).await {
+            Ok(ears) => {
+                self.ears = Some(ears);
+                true
+            }
+            // Whatever it is, asking again will show it, or do without.
+            Err(_) => false,
+        }
+    }
+
+    /// For one attempt to get an answer.
+    fn attempt_limit(&self) -> Duration {
+        match self.ctx.settings().connect_timeout {
+            Duration::ZERO => SINGLE_ATTEMPT,
+            limit => limit,
+        }
+    }
+
+    /// Asks until there is an answer; failures that may pass are retried until `retry_until`.
+    async fn ask(&mut self, retry_until: Option<Instant>) -> Result<Answer> {
+        let limit = self.attempt_limit();
+        let mut backoff = Backoff::default();
+        loop {
+            let failure = match self.attempt(limit).await {
+                Ok(answer) => {
+                    self.detour = None;
+                    return Ok(answer);
+                }
+                Err(failure) => failure,
+            };
+            if failure.is_lock_timeout() && !self.own && self.take_detour(limit).await {
+                continue;
+            }
+            self.drop_line(&failure).await;
             let pause = match failure.class() {
                 FailureClass::Passing => backoff.pause(left(retry_until), rand::random()),
                 FailureClass::Permanent => None,
@@ -226,20 +330,54 @@ impl<'a> Acquirer<'a> {
         }
     }
 
+    /// From here on over a connection of its own: the row is locked, and others are not to wait for
+    /// it. Answers whether there may be one.
+    async fn take_detour(&mut self, limit: Duration) -> bool {
+        let permit = self.keeper.errands().detour(Instant::now() + limit).await;
+        if permit.is_err() {
+            return false;
+        }
+        self.detour = permit.ok();
+        self.own = true;
+        self.line = None;
+        true
+    }
+
+    /// After a failure: what hangs on the server would be done whenever it comes loose.
+    async fn drop_line(&mut self, failure: &Failure) {
+        if failure.is_an_answer() {
+            return;
+        }
+        let Some(line) = self.line.take() else {
+            return;
+        };
+        if self.own {
+            if self.in_doubt {
+                line.give_up();
+            }
+        } else if matches!(failure, Failure::Silent) {
+            self.keeper.errands().give_up(&line).await;
+        }
+    }
+
     /// One attempt, over the connection there is or a new one. It may be dropped at any point:
     /// `in_doubt` then says whether a statement was on its way.
-    async fn attempt(&mut self, by: Instant) -> Result<Answer, Failure> {
+    async fn attempt(&mut self, limit: Duration) -> Result<Answer, Failure> {
         let settings = self.ctx.settings();
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            none => none.insert(connect(&settings.conninfo, by).await?),
+        let store = self.keeper.store();
+        let by = Instant::now() + limit;
+        let line = match self.line.take().filter(Line::is_open) {
+            Some(line) => line,
+            None if self.own => Line::open(&settings.conninfo, by).await?,
+            None => self.keeper.errands().line(self.ctx, by).await?,
         };
-        let client = connection.client();
+        let line = self.line.insert(line).clone();
+        let client = line.client();
         let slot = if self.plan.schedule && self.slot_until.is_none() {
             let end = match self.slot_end {
                 Some(end) => end,
                 None => {
-                    let clock = answer_by(by, self.store.clock(client)).await?;
+                    let clock = line.answer(limit, store.clock(client)).await?;
                     let zone = match self.zone.take() {
                         Some(zone) => zone,
                         None => slot::session_zone(&clock.zone, clock.utc_offset, jiff::tz::db())
@@ -263,16 +401,15 @@ impl<'a> Acquirer<'a> {
         });
         let fence_key = self.ctx.fence_key();
         let claimant = Claimant {
-            value: self.value,
+            value: &self.value,
             fence_key: &fence_key,
         };
+        let patience = (!self.own).then_some(PATIENCE);
         // Read the clock, then act: the row's expiry is never earlier than this instant plus the TTL.
         let sent = BootInstant::now();
         self.in_doubt = true;
-        let statement = self
-            .store
-            .acquire(client, claimant, slot.as_ref(), lease.as_ref());
-        let answer = answer_by(by, statement).await;
+        let statement = store.acquire(client, claimant, slot.as_ref(), lease.as_ref(), patience);
+        let answer = line.answer(limit, statement).await;
         self.in_doubt = answer
             .as_ref()
             .is_err_and(|failure| !failure.is_an_answer());
@@ -290,19 +427,16 @@ impl<'a> Acquirer<'a> {
                 return Ok(Answer::SlotOver);
             }
             (Some(row), Some(Claim::Refused(holder))) => {
-                return Ok(Answer::SlotBusy(
-                    busy(&self.store, client, by, row.key, holder).await?,
-                ));
+                let busy = busy(store, &line, limit, row.key, holder).await?;
+                return Ok(Answer::SlotBusy(busy));
             }
             (_, Some(Claim::Taken(until))) => self.slot_until = Some(until),
             (None, _) | (Some(_), None) => {}
         }
         let lease_until = match (lease, lease_claim) {
             (Some(row), Some(Claim::Refused(holder))) => {
-                let busy = busy(&self.store, client, by, row.key, holder).await?;
-                let expires_in = busy
-                    .until
-                    .and_then(|until| until.duration_since(system_time(now)).ok());
+                let busy = busy(store, &line, limit, row.key, holder).await?;
+                let expires_in = expires_in(&busy, now);
                 return Ok(Answer::LeaseBusy(busy, expires_in));
             }
             (_, Some(Claim::Taken(until))) => Some(until),
@@ -314,6 +448,11 @@ impl<'a> Acquirer<'a> {
             token: token.ok_or_else(|| Error::database("the database gave no fencing token"))?,
         })
     }
+}
+
+/// How long the busy row lives, if nobody renews it, when the database's clock says `now`.
+fn expires_in(busy: &Busy, now: Timestamp) -> Option<Duration> {
+    busy.until?.duration_since(system_time(now)).ok()
 }
 
 /// When the slot ends that contains the database time `now`, tolerance included.
@@ -339,42 +478,20 @@ fn slot_end(settings: &Settings, zone: &TimeZone, now: Timestamp) -> Result<Time
 /// Who has the row `key`, looked up when the statement that was refused could not see it.
 async fn busy(
     store: &Store,
-    client: &tokio_postgres::Client,
-    by: Instant,
+    line: &Line,
+    limit: Duration,
     key: String,
     holder: Option<Holder>,
 ) -> Result<Busy, Failure> {
     let holder = match holder {
         Some(holder) => Some(holder),
-        None => answer_by(by, store.read(client, &key)).await?,
+        None => line.answer(limit, store.read(line.client(), &key)).await?.0,
     };
     Ok(Busy {
         key,
         until: holder.as_ref().and_then(|h| h.expire_at.system_time()),
         holder: holder.map(|h| h.value),
     })
-}
-
-/// Ends those rows among `keys` that carry `value`, over a connection of its own, so that whatever
-/// became of another connection cannot spoil it. Answers how many rows were ended.
-pub(crate) async fn expire(
-    ctx: &LockContext,
-    keys: &[String],
-    value: &str,
-    limit: Duration,
-) -> Result<usize> {
-    let by = Instant::now() + limit;
-    let settings = ctx.settings();
-    let store = Store::new(&settings.table);
-    let expiry = async {
-        let connection = connect(&settings.conninfo, by).await?;
-        let ended = answer_by(by, store.expire(connection.client(), keys, value)).await?;
-        connection.close().await;
-        Ok(ended)
-    };
-    expiry
-        .await
-        .map_err(|failure: Failure| failure.into_error(ctx, "cannot release the lock"))
 }
 
 fn left(until: Option<Instant>) -> Duration {

@@ -14,18 +14,20 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+use std::future::poll_fn;
 use std::time::Duration;
 
 use rand::seq::SliceRandom;
 use tokio::runtime::Handle;
+use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
-use tokio_postgres::Client;
+use tokio_postgres::{AsyncMessage, Client};
 
 pub(crate) use error::{ConnectError, is_connection_loss};
 
 use self::attempt::{Driver, Encryption};
-use self::error::Failure;
+use self::error::Reason;
 use self::socket::{Address, addresses};
 use self::stream::Encrypted;
 use super::conninfo::{Conninfo, Host, LoadBalanceHosts, TargetSessionAttrs, TlsOptions};
@@ -35,6 +37,10 @@ const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// For a cancel request, which may be too late anyhow.
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
+
+/// How many announcements are kept for somebody who is slow to take them; when there are more, he has
+/// a reason to look anyway.
+const ANNOUNCEMENTS: usize = 64;
 
 /// A server that is starting up or shutting down.
 const CANNOT_CONNECT_NOW: &str = "57P03";
@@ -49,6 +55,8 @@ pub(crate) struct Connection {
     driver: DriverTask,
     runtime: Handle,
     peer: Peer,
+    /// The driver's task has the sender, so that it is closed when the connection has ended.
+    announcements: broadcast::Receiver<String>,
 }
 
 /// What a cancel request has to know: it goes where the connection goes, encrypted the same way.
@@ -71,10 +79,21 @@ impl Drop for DriverTask {
 
 impl Connection {
     /// Has to be called on a runtime.
-    fn start(client: Client, driver: Driver, peer: Peer) -> Self {
+    fn start(client: Client, mut driver: Driver, peer: Peer) -> Self {
+        let (announced, announcements) = broadcast::channel(ANNOUNCEMENTS);
         let task = tokio::spawn(async move {
-            if let Err(e) = driver.await {
-                log::debug!("connection to the database ended: {}", error::Chain(&e));
+            while let Some(message) = poll_fn(|cx| driver.poll_message(cx)).await {
+                match message {
+                    Ok(AsyncMessage::Notification(about)) => {
+                        // Nobody may be listening any more.
+                        let _ = announced.send(about.channel().to_owned());
+                    }
+                    Ok(_) => {}
+                    Err(e) => {
+                        log::debug!("connection to the database ended: {}", error::Chain(&e));
+                        break;
+                    }
+                }
             }
         });
         Self {
@@ -82,7 +101,18 @@ impl Connection {
             driver: DriverTask(task),
             runtime: Handle::current(),
             peer,
+            announcements,
         }
+    }
+
+    /// The channels on which something is announced from now on. Closed when the connection ends.
+    pub(crate) fn announcements(&self) -> broadcast::Receiver<String> {
+        self.announcements.resubscribe()
+    }
+
+    /// Ends it for everybody who uses it, without a goodbye.
+    pub(crate) fn kill(&self) {
+        self.driver.0.abort();
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -113,7 +143,7 @@ impl Connection {
             token
                 .cancel_query_raw(stream, Encrypted)
                 .await
-                .map_err(Failure::Login)
+                .map_err(Reason::Login)
         };
         self.runtime.spawn(async move {
             match timeout(CANCEL_LIMIT, request).await {
@@ -150,23 +180,23 @@ pub(crate) async fn connect(
         vec![wanted]
     };
 
-    let mut failures = Vec::new();
+    let mut reasons = Vec::new();
     for wanted in passes {
         for (i, host) in hosts.iter().enumerate() {
             let rest = hosts.len() - i - 1;
             match try_host(target, host, wanted, deadline, rest).await {
                 Ok(connection) => return Ok(connection),
-                Err(failure) => {
-                    let decisive = !lets_search_go_on(&failure);
-                    failures.push((host.to_string(), failure));
+                Err(reason) => {
+                    let decisive = !lets_search_go_on(&reason);
+                    reasons.push((host.to_string(), reason));
                     if decisive || Instant::now() >= deadline {
-                        return Err(ConnectError::new(failures, decisive));
+                        return Err(ConnectError::new(reasons, decisive));
                     }
                 }
             }
         }
     }
-    Err(ConnectError::new(failures, false))
+    Err(ConnectError::new(reasons, false))
 }
 
 /// Tries every address of a host; `rest` more hosts may need time after it.
@@ -176,24 +206,24 @@ async fn try_host(
     wanted: TargetSessionAttrs,
     deadline: Instant,
     rest: usize,
-) -> Result<Connection, Failure> {
+) -> Result<Connection, Reason> {
     let until = share(target, deadline, rest + 1);
     let mut found = timeout_at(until, addresses(host))
         .await
-        .map_err(|_| Failure::TimedOut)?
-        .map_err(Failure::Lookup)?;
+        .map_err(|_| Reason::TimedOut)?
+        .map_err(Reason::Lookup)?;
     if target.load_balance_hosts == LoadBalanceHosts::Random {
         found.shuffle(&mut rand::rng());
     }
 
-    let mut last = Failure::NoAddress;
+    let mut last = Reason::NoAddress;
     for (i, address) in found.iter().enumerate() {
         let until = share(target, deadline, found.len() - i + rest);
         match timeout_at(until, try_address(target, host, address, wanted)).await {
             Ok(Ok(connection)) => return Ok(connection),
-            Ok(Err(failure @ (Failure::Socket(_) | Failure::Handshake(..)))) => last = failure,
-            Ok(Err(failure)) => return Err(failure),
-            Err(_) => last = Failure::TimedOut,
+            Ok(Err(reason @ (Reason::Socket(_) | Reason::Handshake(..)))) => last = reason,
+            Ok(Err(reason)) => return Err(reason),
+            Err(_) => last = Reason::TimedOut,
         }
     }
     Err(last)
@@ -207,19 +237,17 @@ fn share(target: &Conninfo, deadline: Instant, candidates: usize) -> Instant {
     now + target.connect_timeout.map_or(fair, |limit| limit.min(fair))
 }
 
-fn lets_search_go_on(failure: &Failure) -> bool {
-    match failure {
-        Failure::Lookup(_)
-        | Failure::NoAddress
-        | Failure::Socket(_)
-        | Failure::Handshake(..)
-        | Failure::TimedOut
-        | Failure::Unsuitable(_) => true,
-        Failure::Login(e) => {
-            is_connection_loss(e) || failure.sqlstate() == Some(CANNOT_CONNECT_NOW)
-        }
-        Failure::Refused(..) => false,
-        Failure::BothWays { tls, plain } => lets_search_go_on(tls) && lets_search_go_on(plain),
+fn lets_search_go_on(reason: &Reason) -> bool {
+    match reason {
+        Reason::Lookup(_)
+        | Reason::NoAddress
+        | Reason::Socket(_)
+        | Reason::Handshake(..)
+        | Reason::TimedOut
+        | Reason::Unsuitable(_) => true,
+        Reason::Login(e) => is_connection_loss(e) || reason.sqlstate() == Some(CANNOT_CONNECT_NOW),
+        Reason::Refused(..) => false,
+        Reason::BothWays { tls, plain } => lets_search_go_on(tls) && lets_search_go_on(plain),
     }
 }
 
@@ -228,7 +256,7 @@ async fn try_address(
     host: &Host,
     address: &Address,
     wanted: TargetSessionAttrs,
-) -> Result<Connection, Failure> {
+) -> Result<Connection, Reason> {
     let accepted = attempt::log_in(target, host, address).await?;
     let known = attempt::ServerState::reported(&accepted.driver);
     let peer = Peer {

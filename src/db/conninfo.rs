@@ -16,7 +16,6 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use std::error::Error as StdError;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -55,25 +54,17 @@ impl fmt::Debug for Password {
 }
 
 /// Why a connection string cannot be used: one line without a secret.
-#[derive(Debug)]
-pub(crate) struct ConninfoError {
-    message: String,
-    source: Option<Box<dyn StdError + Send + Sync>>,
-}
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ConninfoError(String);
 
 impl ConninfoError {
     fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            source: None,
-        }
+        Self(message.into())
     }
 
-    fn caused(message: String, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self {
-            message,
-            source: Some(source.into()),
-        }
+    fn caused(message: &str, cause: impl fmt::Display) -> Self {
+        Self(format!("{message}: {cause}"))
     }
 
     /// `None` when the name may be a piece of the password.
@@ -87,22 +78,8 @@ impl ConninfoError {
     }
 }
 
-impl fmt::Display for ConninfoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl StdError for ConninfoError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source
-            .as_deref()
-            .map(|s| s as &(dyn StdError + 'static))
-    }
-}
-
 /// A connection string with everything that it leaves open filled in.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Conninfo {
     /// In the order given; at least one.
     pub(crate) hosts: Vec<Host>,
@@ -126,7 +103,7 @@ pub(crate) struct Conninfo {
 }
 
 /// How a dead peer is noticed. `None` is the system's default.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TcpOptions {
     pub(crate) keepalives: bool,
     pub(crate) keepalives_idle: Option<Duration>,
@@ -136,7 +113,7 @@ pub(crate) struct TcpOptions {
 }
 
 /// What TLS has to be like. Files are read when they are needed, as libpq does: they may be renewed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "tls"),
     expect(dead_code, reason = "read and checked, but of no use without TLS")
@@ -224,6 +201,15 @@ impl Conninfo {
             name.pop();
         }
         self.application_name.get_or_insert(name);
+    }
+
+    /// Whether both lead to the same place in the same way, whatever the connection is called.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let nameless = |target: &Self| Self {
+            application_name: None,
+            ..target.clone()
+        };
+        nameless(self) == nameless(other)
     }
 
     /// `host:port/dbname as user`, for messages.
@@ -410,6 +396,6 @@ fn operating_system_user() -> Result<String, ConninfoError> {
     match nix::unistd::User::from_uid(uid) {
         Ok(Some(user)) => Ok(user.name),
         Ok(None) => Err(ConninfoError::new(missing())),
-        Err(e) => Err(ConninfoError::caused(missing(), e)),
+        Err(e) => Err(ConninfoError::caused(&missing(), e)),
     }
 }

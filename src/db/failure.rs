@@ -45,6 +45,11 @@ impl Failure {
         self.sqlstate().is_some()
     }
 
+    /// Whether a lock was waited for longer than the statement was to wait.
+    pub(crate) fn is_lock_timeout(&self) -> bool {
+        self.sqlstate() == Some("55P03")
+    }
+
     pub(crate) fn sqlstate(&self) -> Option<&str> {
         match self {
             Self::Connect(error) => error.sqlstate(),

@@ -1,153 +1,204 @@
-//! Renewing a lease until it is given up or lost.
+//! Renewing all leases of a keeper until they are given up or lost.
 //!
-//! Each renewal is one statement, and each attempt is bounded: one that hangs (a silent network, a
-//! frozen server, somebody's lock on the row) is abandoned and cancelled, and the next one goes over
-//! a new connection, until `stop_at` has passed. Giving up before that would be no safer, so every
-//! failure is retried until then; only the owner guard's "not yours" ends the lease at once.
+//! All that are due are renewed by one statement, over one connection. Each attempt is bounded: one
+//! that hangs (a silent network, a frozen server) is abandoned and cancelled, and the next one goes
+//! over a new connection. A lease whose row somebody else has locked is left out and tried again a
+//! little later: it does not keep the others waiting. Giving a lease up before its `stop_at` would be
+//! no safer, so every failure is retried until then; only the owner guard's "not yours" ends a lease
+//! at once.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
-use super::connect::{Connection, connect};
-use super::failure::{Failure, answer_by};
-use super::store::Store;
-use super::timestamp::RowTime;
+use super::failure::Failure;
+use super::holdings::{Batch, Due, Holding};
+use super::keeper::Shared;
+use super::line::Line;
+use super::store::{OwnRow, Touched};
 use crate::clock::BootInstant;
-use crate::context::LockContext;
-use crate::lease::LeaseState;
-use crate::rules::lease::attempt_limit;
+use crate::rules::lease::batch_limit;
 use crate::rules::retry::Backoff;
 
-/// How long a renewal that is under way when the lease is given up may still take. It is waited for
-/// because a renewal that reaches the row after its release would bring the row back to life.
-pub(crate) const LAST_RENEWAL: Duration = Duration::from_secs(3);
+/// How often a row may be found locked before that is worth a warning.
+const COMMON_LOCKS: u32 = 3;
 
-/// Renews the lease whenever it is due, until `stop` turns true (or its sender is gone) or the lease
-/// is lost.
-pub(crate) async fn beat(
-    ctx: &LockContext,
-    state: &LeaseState,
-    value: &str,
-    connection: Option<Connection>,
-    mut stop: watch::Receiver<bool>,
-) {
-    let mut heart = Heart {
-        ctx,
-        state,
-        value,
-        store: Store::new(&ctx.settings().table),
-        connection,
-    };
-    let stopped = async {
-        // An error means that the sender is gone: nobody wants the lease any more.
-        let _ = stop.wait_for(|stop| *stop).await;
-    };
-    tokio::pin!(stopped);
-    loop {
-        let pause = state.renew_at().left(BootInstant::now());
-        tokio::select! {
-            () = sleep(pause) => {}
-            () = &mut stopped => break,
-        }
-        let renewal = heart.renew();
-        tokio::pin!(renewal);
-        let held = tokio::select! {
-            held = &mut renewal => held,
-            () = &mut stopped => {
-                let _ = timeout(LAST_RENEWAL, renewal).await;
-                break;
+/// What the renewals of a keeper need from one batch to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Heartbeat {
+    line: Option<Line>,
+    backoff: Backoff,
+    /// No attempt before this instant, because the last one failed.
+    rest_until: Option<BootInstant>,
+}
+
+impl Heartbeat {
+    /// Whether the last failure lies far enough back.
+    pub(crate) fn may_try(&self, now: BootInstant) -> bool {
+        self.rest_until.is_none_or(|until| until <= now)
+    }
+
+    /// When a lease that is due at `at` can be renewed.
+    pub(crate) fn earliest(&self, at: BootInstant) -> BootInstant {
+        self.rest_until.map_or(at, |until| until.max(at))
+    }
+
+    /// Gives the heartbeat a connection, if it has none; else the connection comes back.
+    pub(crate) fn adopt(&mut self, line: Line) -> Option<Line> {
+        match &self.line {
+            Some(mine) if mine.is_open() => Some(line),
+            _ => {
+                self.line = Some(line);
+                None
             }
-        };
-        if !held {
-            break;
         }
     }
-    heart.close().await;
-}
 
-struct Heart<'a> {
-    ctx: &'a LockContext,
-    state: &'a LeaseState,
-    value: &'a str,
-    store: Store,
-    connection: Option<Connection>,
-}
+    pub(crate) fn has_line(&self) -> bool {
+        self.line.is_some()
+    }
 
-impl Heart<'_> {
-    /// Renews once, however many attempts that takes; `false` when the lease is lost instead.
-    async fn renew(&mut self) -> bool {
-        let mut backoff = Backoff::default();
-        loop {
-            let left = self.state.deadlines().stop_at.left(BootInstant::now());
-            if left.is_zero() {
-                log::error!(
-                    "lease {} was not renewed in time: it is lost",
-                    self.state.key()
-                );
-                return false;
-            }
-            let by = Instant::now() + attempt_limit(left);
-            let failure = match self.attempt(by).await {
-                Ok(Some((sent, until))) if self.state.renewed(sent) => {
-                    log::debug!("lease {} renewed until {until}", self.state.key());
-                    return true;
-                }
-                Ok(Some(_)) => {
-                    log::error!(
-                        "lease {} was renewed too late: it is lost",
-                        self.state.key()
-                    );
-                    return false;
-                }
-                Ok(None) => {
-                    self.state.rejected();
-                    log::error!(
-                        "lease {} is lost: its row is gone or somebody else's",
-                        self.state.key()
-                    );
-                    return false;
-                }
-                Err(failure) => failure,
-            };
-            log::warn!(
-                "{:#}",
-                failure.into_error(self.ctx, "cannot renew the lease")
+    pub(crate) fn take_line(&mut self) -> Option<Line> {
+        self.line.take()
+    }
+
+    /// Makes one attempt to renew the leases of batch `number`, and puts back what is still held.
+    pub(crate) async fn renew(
+        &mut self,
+        keeper: &Shared,
+        number: u64,
+        batch: Batch,
+        mut abandoned: watch::Receiver<u64>,
+    ) {
+        for holding in &batch.expired {
+            log::error!(
+                "lease {} was not renewed in time: it is lost",
+                holding.state.key()
             );
-            self.abandon_connection();
-            let left = self.state.deadlines().stop_at.left(BootInstant::now());
-            if let Some(pause) = backoff.pause(left, rand::random()) {
-                sleep(pause).await;
+        }
+        let due = batch.due;
+        let now = BootInstant::now();
+        let left = |due: &Due| due.holding.state.deadlines().stop_at.left(now);
+        let limit = batch_limit(due.iter().map(left));
+        let outcome = tokio::select! {
+            outcome = self.attempt(keeper, &due, limit) => outcome,
+            _ = abandoned.wait_for(|abandoned| *abandoned >= number) => Err(Failure::Silent),
+        };
+        match outcome {
+            Ok((sent, answers)) => {
+                self.backoff = Backoff::default();
+                self.rest_until = None;
+                for (due, touched) in due.into_iter().zip(answers) {
+                    settle(keeper, due, sent, touched);
+                }
+            }
+            Err(failure) => {
+                self.report(&due, failure);
+                if let Some(line) = self.line.take() {
+                    // What hangs on the server would renew the rows whenever it comes loose.
+                    line.give_up();
+                }
+                let now = BootInstant::now();
+                let least = due
+                    .iter()
+                    .map(|due| due.holding.state.deadlines().stop_at.left(now))
+                    .filter(|left| !left.is_zero())
+                    .min();
+                let pause = self
+                    .backoff
+                    .pause(least.unwrap_or(Duration::MAX), rand::random());
+                self.rest_until = pause.map(|pause| now.after(pause));
+                let mut holdings = keeper.holdings();
+                for Due { id, backoff, .. } in due {
+                    holdings.put_back(id, now, backoff);
+                }
             }
         }
     }
 
-    /// One attempt; answers the instant just before the statement was sent, and the row's expiry.
-    async fn attempt(&mut self, by: Instant) -> Result<Option<(BootInstant, RowTime)>, Failure> {
-        let settings = self.ctx.settings();
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            none => none.insert(connect(&settings.conninfo, by).await?),
+    /// Answers the instant just before the statement was sent, too.
+    async fn attempt(
+        &mut self,
+        keeper: &Shared,
+        due: &[Due],
+        limit: Duration,
+    ) -> Result<(BootInstant, Vec<Touched>), Failure> {
+        let Some(first) = due.first() else {
+            return Ok((BootInstant::now(), Vec::new()));
         };
-        let ttl = settings.timing.ttl;
-        let key = self.state.key();
+        let by = Instant::now() + limit;
+        let line = match &self.line {
+            Some(line) => line,
+            None => self
+                .line
+                .insert(Line::open(&first.holding.ctx.settings().conninfo, by).await?),
+        };
+        let rows: Vec<(OwnRow, Duration)> = due.iter().map(|due| row(&due.holding)).collect();
+        let limit = by.saturating_duration_since(Instant::now());
         let sent = BootInstant::now();
-        let renewal = self.store.renew(connection.client(), key, self.value, ttl);
-        let renewed = answer_by(by, renewal).await?;
-        Ok(renewed.map(|until| (sent, until)))
+        let renewal = keeper.store().renew(line.client(), &rows);
+        let answers = line.answer(limit, renewal).await?;
+        Ok((sent, answers))
     }
 
-    /// What hangs on the server would renew the row whenever it comes loose.
-    fn abandon_connection(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            connection.cancel();
-        }
+    fn report(&self, due: &[Due], failure: Failure) {
+        let Some(first) = due.first() else {
+            return;
+        };
+        let what = match due.len() {
+            1 => "cannot renew the lease".to_owned(),
+            many => format!("cannot renew {many} leases, the first of which is"),
+        };
+        log::warn!("{:#}", failure.into_error(&first.holding.ctx, &what));
     }
+}
 
-    async fn close(self) {
-        if let Some(connection) = self.connection {
-            connection.close().await;
+fn row(holding: &Holding) -> (OwnRow, Duration) {
+    let row = OwnRow {
+        key: holding.state.key().to_owned(),
+        value: holding.value.clone(),
+    };
+    (row, holding.ctx.ttl())
+}
+
+/// Does what one lease's answer demands.
+fn settle(keeper: &Shared, due: Due, sent: BootInstant, touched: Touched) {
+    let Due {
+        id,
+        holding,
+        mut backoff,
+    } = due;
+    let state = &holding.state;
+    let key = state.key();
+    let again = match touched {
+        Touched::Until(until) if state.renewed(sent) => {
+            log::debug!("lease {key} renewed until {until}");
+            Some((state.renew_at(), Backoff::default()))
         }
+        Touched::Until(_) => {
+            log::error!("lease {key} was renewed too late: it is lost");
+            None
+        }
+        Touched::Locked => {
+            let now = BootInstant::now();
+            let pause = backoff.pause(state.deadlines().stop_at.left(now), rand::random());
+            if pause.is_none() {
+                log::error!("lease {key} was not renewed in time: it is lost");
+            } else if backoff.failures() == COMMON_LOCKS {
+                log::warn!("lease {key} cannot be renewed: another session has locked its row");
+            }
+            pause.map(|pause| (now.after(pause), backoff))
+        }
+        Touched::NotOurs => {
+            state.rejected();
+            log::error!("lease {key} is lost: its row is gone or somebody else's");
+            None
+        }
+    };
+    let mut holdings = keeper.holdings();
+    match again {
+        Some((at, backoff)) => holdings.put_back(id, at, backoff),
+        None => holdings.forget(id),
     }
 }

@@ -6,9 +6,15 @@ pub(crate) mod acquire;
 pub(crate) mod admin;
 pub(crate) mod connect;
 pub(crate) mod conninfo;
+mod ears;
+mod errands;
 pub(crate) mod failure;
-pub(crate) mod heartbeat;
+mod heartbeat;
+mod holdings;
+pub(crate) mod keeper;
+mod line;
 pub(crate) mod store;
+pub(crate) mod taken;
 pub(crate) mod timestamp;
 #[cfg(feature = "tls")]
 mod tls;

@@ -4,6 +4,7 @@
 //! explicit transaction, so it goes through a connection pooler in transaction mode unharmed. All
 //! times in rows come from the database's clock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -23,6 +24,7 @@ pub(crate) struct Store {
     acquire_both: String,
     renew: String,
     expire: String,
+    expire_waiting: String,
     read: String,
 }
 
@@ -68,6 +70,24 @@ pub(crate) enum Claim {
     Refused(Option<Holder>),
 }
 
+/// A row of ours, as the owner guard knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OwnRow {
+    pub(crate) key: String,
+    pub(crate) value: Arc<str>,
+}
+
+/// What became of a row of ours that was to be renewed or expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touched {
+    /// Done; it expires then.
+    Until(RowTime),
+    /// Some other session has it locked for the moment. Nothing was changed.
+    Locked,
+    /// It is gone, or somebody else's.
+    NotOurs,
+}
+
 /// Under which value rows are taken, and the row that counts how often that happened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant<'a> {
@@ -87,6 +107,15 @@ pub(crate) struct Acquisition {
     pub(crate) token: Option<i64>,
 }
 
+/// Limits how long the statement waits for other sessions' locks, if `$2` says so: the setting ends with
+/// the transaction, and it is made before the first row is touched.
+const PATIENCE: &str =
+    "set_config('lock_timeout', COALESCE($2, current_setting('lock_timeout')), true) IS NOT NULL";
+/// What became of a row that is due.
+const TOUCHED: &str = "touched.expire_at, seen.key IS NOT NULL";
+/// Wakes those who wait for a row that has been given up.
+const NOTIFY: &str = "CASE WHEN touched.key IS NOT NULL THEN pg_notify(due.channel, '')::text END";
+
 impl Store {
     pub(crate) fn new(table: &TableName) -> Self {
         let table = table.sql();
@@ -94,17 +123,17 @@ impl Store {
         // The row of a slot that is over by now must not be written: it would exclude nobody.
         let slot = format!(
             "INSERT INTO {table} AS held (key, value, expire_at)
-             SELECT $2, $1, $3 WHERE $3 > NOW() + $4 * INTERVAL '1 second'
+             SELECT $3, $1, $4 WHERE $4 > NOW() + $5 * INTERVAL '1 second' AND {PATIENCE}
              ON CONFLICT (key) DO UPDATE
              SET value = EXCLUDED.value, expire_at = EXCLUDED.expire_at
-             WHERE held.expire_at <= NOW() + $4 * INTERVAL '1 second'
+             WHERE held.expire_at <= NOW() + $5 * INTERVAL '1 second'
                 OR held.value = EXCLUDED.value
              RETURNING expire_at"
         );
         let lease = |key: &str, ttl: &str, from: &str| {
             format!(
                 "INSERT INTO {table} AS held (key, value, expire_at)
-                 SELECT {key}, $1, NOW() + {ttl} * INTERVAL '1 second' {from}
+                 SELECT {key}, $1, NOW() + {ttl} * INTERVAL '1 second' {from} WHERE {PATIENCE}
                  ON CONFLICT (key) DO UPDATE
                  SET value = EXCLUDED.value, expire_at = EXCLUDED.expire_at
                  WHERE held.expire_at <= NOW() OR held.value = EXCLUDED.value
@@ -128,40 +157,77 @@ impl Store {
         let seen =
             |alias: &str, key: &str| format!("LEFT JOIN {table} AS {alias} ON {alias}.key = {key}");
         let answer = "SELECT NOW(), (SELECT token FROM fence)";
+        // Rows of ours are locked before they are changed, and one that somebody else has locked is
+        // left out: it must not keep the others waiting.
+        let free = |more: &str| {
+            format!(
+                "SELECT held.key, held.value, {more} FROM {table} AS held
+                 JOIN due ON held.key = due.key AND held.value = due.value
+                 FOR NO KEY UPDATE OF held SKIP LOCKED"
+            )
+        };
+        let update = |expire_at: &str, rows: &str| {
+            format!(
+                "UPDATE {table} AS held SET expire_at = {expire_at} FROM {rows} AS row
+                 WHERE held.key = row.key AND held.value = row.value
+                 RETURNING held.key, held.value, held.expire_at"
+            )
+        };
+        // A row that was left out, although it was ours when the statement started, is locked.
+        let outcome = format!(
+            "LEFT JOIN touched ON touched.key = due.key AND touched.value = due.value
+             LEFT JOIN {table} AS seen ON seen.key = due.key AND seen.value = due.value"
+        );
+        let ended =
+            "SELECT * FROM unnest($1, $2, $3) WITH ORDINALITY AS due(key, value, channel, n)";
         Self {
             acquire_slot: format!(
                 "WITH slot AS ({slot}), fence AS ({}) {answer}, {} FROM (SELECT 1) AS one {}",
-                fence("$5", "slot"),
+                fence("$6", "slot"),
                 columns("slot", "seen"),
-                seen("seen", "$2"),
+                seen("seen", "$3"),
             ),
             acquire_lease: format!(
                 "WITH lease AS ({}), fence AS ({}) {answer}, {} FROM (SELECT 1) AS one {}",
-                lease("$2", "$3", ""),
-                fence("$4", "lease"),
+                lease("$3", "$4", ""),
+                fence("$5", "lease"),
                 columns("lease", "seen"),
-                seen("seen", "$2"),
+                seen("seen", "$3"),
             ),
             // The lease is tried only when the slot was taken: its source is the slot's row.
             acquire_both: format!(
                 "WITH slot AS ({slot}), lease AS ({}), fence AS ({})
                  {answer}, {}, {} FROM (SELECT 1) AS one {} {}",
-                lease("$5", "$6", "FROM slot"),
-                fence("$7", "lease"),
+                lease("$6", "$7", "FROM slot"),
+                fence("$8", "lease"),
                 columns("slot", "seen_slot"),
                 columns("lease", "seen_lease"),
-                seen("seen_slot", "$2"),
-                seen("seen_lease", "$5"),
+                seen("seen_slot", "$3"),
+                seen("seen_lease", "$6"),
             ),
             renew: format!(
-                "UPDATE {table} SET expire_at = NOW() + $3 * INTERVAL '1 second'
-                 WHERE key = $1 AND value = $2 RETURNING expire_at"
+                "WITH due AS (
+                     SELECT * FROM unnest($1, $2, $3) WITH ORDINALITY AS due(key, value, ttl, n)
+                 ), free AS ({}), touched AS ({}) SELECT {TOUCHED} FROM due {} ORDER BY n",
+                free("due.ttl"),
+                update("NOW() + row.ttl * INTERVAL '1 second'", "free"),
+                outcome,
             ),
             expire: format!(
-                "UPDATE {table} SET expire_at = NOW()
-                 WHERE key = ANY($1) AND value = $2 RETURNING key"
+                "WITH due AS ({ended}), free AS ({}), touched AS ({})
+                 SELECT {TOUCHED}, {NOTIFY} FROM due {outcome} ORDER BY n",
+                free("due.channel"),
+                update("NOW()", "free"),
             ),
-            read: format!("SELECT value, expire_at FROM {table} WHERE key = $1"),
+            expire_waiting: format!(
+                "WITH due AS ({ended}), touched AS ({})
+                 SELECT {TOUCHED}, {NOTIFY} FROM due {outcome} ORDER BY n",
+                update("NOW()", "due"),
+            ),
+            read: format!(
+                "SELECT NOW(), seen.value, seen.expire_at FROM (SELECT 1) AS one {}",
+                seen("seen", "$1")
+            ),
         }
     }
 
@@ -178,18 +244,22 @@ impl Store {
     }
 
     /// Takes the rows asked for, or learns who has them. A lease is tried only if the slot, when one
-    /// is asked for too, was taken.
+    /// is asked for too, was taken. With `patience`, waiting for another session's lock longer than
+    /// that is an error.
     pub(crate) async fn acquire(
         &self,
         client: &Client,
         claimant: Claimant<'_>,
         slot: Option<&SlotRow>,
         lease: Option<&LeaseRow>,
+        patience: Option<Duration>,
     ) -> SqlResult<Acquisition> {
+        let patience = patience.map(|limit| format!("{}ms", limit.as_millis()));
         let end = slot.map(|slot| system_time(slot.end));
         let tolerance = slot.map_or(0.0, |slot| slot.tolerance.as_secs_f64());
         let ttl = lease.map_or(0.0, |lease| lease.ttl.as_secs_f64());
-        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![(&claimant.value, Type::TEXT)];
+        let mut params: Vec<(&(dyn ToSql + Sync), Type)> =
+            vec![(&claimant.value, Type::TEXT), (&patience, Type::TEXT)];
         if let (Some(slot), Some(end)) = (slot, &end) {
             params.push((&slot.key, Type::TEXT));
             params.push((end, Type::TIMESTAMPTZ));
@@ -225,45 +295,97 @@ impl Store {
         })
     }
 
-    /// Extends a row by `ttl` from now, if it is still ours; `None` when it is not.
+    /// Extends rows, each by its TTL from now, if they are still ours. Answers in the same order. No
+    /// other session's lock is waited for.
     pub(crate) async fn renew(
         &self,
         client: &Client,
-        key: &str,
-        value: &str,
-        ttl: Duration,
-    ) -> SqlResult<Option<RowTime>> {
-        let ttl = ttl.as_secs_f64();
+        rows: &[(OwnRow, Duration)],
+    ) -> SqlResult<Vec<Touched>> {
+        let (keys, values) = columns(rows.iter().map(|(row, _)| row));
+        let ttls: Vec<f64> = rows.iter().map(|(_, ttl)| ttl.as_secs_f64()).collect();
         let params: &[(&(dyn ToSql + Sync), Type)] = &[
-            (&key, Type::TEXT),
-            (&value, Type::TEXT),
-            (&ttl, Type::FLOAT8),
+            (&keys, Type::TEXT_ARRAY),
+            (&values, Type::TEXT_ARRAY),
+            (&ttls, Type::FLOAT8_ARRAY),
         ];
-        let row = client.query_typed_opt(&self.renew, params).await?;
-        row.map(|row| row.try_get(0)).transpose()
+        let answers = client.query_typed(&self.renew, params).await?;
+        answers.iter().map(touched).collect()
     }
 
-    /// Ends the rows among `keys` that are still ours; answers how many were.
+    /// Ends rows that are still ours, and wakes those who wait for them. Answers in the same order.
+    /// Rows that are locked are left alone, unless `waiting`.
     pub(crate) async fn expire(
         &self,
         client: &Client,
-        keys: &[String],
-        value: &str,
-    ) -> SqlResult<usize> {
-        let params: &[(&(dyn ToSql + Sync), Type)] =
-            &[(&keys, Type::TEXT_ARRAY), (&value, Type::TEXT)];
-        Ok(client.query_typed(&self.expire, params).await?.len())
+        rows: &[OwnRow],
+        waiting: bool,
+    ) -> SqlResult<Vec<Touched>> {
+        let (keys, values) = columns(rows.iter());
+        let channels: Vec<String> = rows.iter().map(|row| channel(&row.key)).collect();
+        let params: &[(&(dyn ToSql + Sync), Type)] = &[
+            (&keys, Type::TEXT_ARRAY),
+            (&values, Type::TEXT_ARRAY),
+            (&channels, Type::TEXT_ARRAY),
+        ];
+        let sql = match waiting {
+            true => &self.expire_waiting,
+            false => &self.expire,
+        };
+        let answers = client.query_typed(sql, params).await?;
+        answers.iter().map(touched).collect()
     }
 
-    /// Who has a row, if anybody.
-    pub(crate) async fn read(&self, client: &Client, key: &str) -> SqlResult<Option<Holder>> {
-        let row = client
-            .query_typed_opt(&self.read, &[(&key, Type::TEXT)])
-            .await?;
-        row.map(|row| holder(&row, 0))
-            .transpose()
-            .map(Option::flatten)
+    /// Who has a row, if anybody, and what the database's clock says.
+    pub(crate) async fn read(
+        &self,
+        client: &Client,
+        key: &str,
+    ) -> SqlResult<(Option<Holder>, Timestamp)> {
+        let params: &[(&(dyn ToSql + Sync), Type)] = &[(&key, Type::TEXT)];
+        let row = client.query_typed_one(&self.read, params).await?;
+        Ok((holder(&row, 1)?, now(&row)?))
     }
+
+    /// Subscribes to announcements, see [`channel`]. Where that does not work, behind a connection
+    /// pooler, it does no harm either.
+    pub(crate) async fn listen(&self, client: &Client, channel: &str) -> SqlResult<()> {
+        client
+            .execute_typed(&format!("LISTEN \"{channel}\""), &[])
+            .await?;
+        Ok(())
+    }
+
+    /// Ends a subscription.
+    pub(crate) async fn unlisten(&self, client: &Client, channel: &str) -> SqlResult<()> {
+        client
+            .execute_typed(&format!("UNLISTEN \"{channel}\""), &[])
+            .await?;
+        Ok(())
+    }
+}
+
+/// The channel on which the end of the row `key` is announced. Two keys may share one: what is
+/// announced is only a reason to look.
+pub(crate) fn channel(key: &str) -> String {
+    // FNV-1a, which is the same in every version of this crate.
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("dislock:{hash:016x}")
+}
+
+fn columns<'a>(rows: impl Iterator<Item = &'a OwnRow>) -> (Vec<&'a str>, Vec<&'a str>) {
+    rows.map(|row| (&*row.key, &*row.value)).unzip()
+}
+
+/// Reads the columns of [`TOUCHED`].
+fn touched(row: &Row) -> SqlResult<Touched> {
+    Ok(match row.try_get::<_, Option<RowTime>>(0)? {
+        Some(expire_at) => Touched::Until(expire_at),
+        None if row.try_get(1)? => Touched::Locked,
+        None => Touched::NotOurs,
+    })
 }
 
 /// Where the first claim of an acquisition's row begins, after `NOW()` and the token.

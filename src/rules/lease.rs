@@ -35,6 +35,10 @@ const MAX_INTERVAL: Duration = Duration::from_secs(10);
 const MIN_ATTEMPT: Duration = Duration::from_secs(5);
 /// No attempt gets longer: a connection that is silent for so long is dead.
 const MAX_ATTEMPT: Duration = Duration::from_secs(10);
+/// What is left to the others of a batch when one of its leases is about to end.
+const SHORTEST_ATTEMPT: Duration = Duration::from_millis(500);
+/// The most that a renewal comes early for the sake of others.
+const MAX_EARLY: Duration = Duration::from_millis(2500);
 
 /// The settings that a lease's deadlines follow from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,10 +167,18 @@ impl LeaseTerm {
     }
 }
 
-/// How long one attempt may take when `left` remains: a third of it, so that one connection that went
-/// silent leaves time for others, within bounds.
-pub(crate) fn attempt_limit(left: Duration) -> Duration {
-    (left / 3).clamp(MIN_ATTEMPT, MAX_ATTEMPT).min(left)
+/// How long one attempt to renew leases may take when `lefts` remain of them: a third of the shortest,
+/// so that one connection that went silent leaves time for others, within bounds. A lease that is about
+/// to end does not leave the others next to nothing.
+pub(crate) fn batch_limit(lefts: impl Iterator<Item = Duration>) -> Duration {
+    lefts
+        .map(|left| (left / 3).max(MIN_ATTEMPT).min(left.max(SHORTEST_ATTEMPT)))
+        .fold(MAX_ATTEMPT, Duration::min)
+}
+
+/// How much too early a lease may be renewed when others are renewed at that time.
+pub(crate) fn early_by(interval: Duration) -> Duration {
+    (interval / 4).min(MAX_EARLY)
 }
 
 #[cfg(test)]
@@ -282,17 +294,18 @@ mod tests {
     }
 
     #[test]
-    fn attempt_is_a_third_of_what_is_left_within_bounds() {
-        let table = [
-            (60.0, 10.0),
-            (24.0, 8.0),
-            (9.0, 5.0),
-            (3.0, 3.0),
-            (0.0, 0.0),
+    fn batch_gets_what_its_most_urgent_lease_would_get_but_never_next_to_nothing() {
+        let table: [(&[f64], f64); 6] = [
+            (&[], 10.0),
+            (&[60.0, 24.0], 8.0),
+            (&[60.0, 9.0], 5.0),
+            (&[60.0, 3.0], 3.0),
+            (&[60.0, 0.0], 0.5),
+            (&[600.0], 10.0),
         ];
-        for (left, limit) in table {
-            let got = attempt_limit(Duration::from_secs_f64(left));
-            assert_eq!(got, Duration::from_secs_f64(limit), "left {left}");
+        for (lefts, limit) in table {
+            let got = batch_limit(lefts.iter().map(|left| Duration::from_secs_f64(*left)));
+            assert_eq!(got, Duration::from_secs_f64(limit), "{lefts:?}");
         }
     }
 
@@ -335,7 +348,8 @@ mod tests {
             let mut term = LeaseTerm::begin(timing, BootInstant::from_boot(sent));
             let now = BootInstant::from_boot(now);
             term.rejected(now);
-            let _ = (term.deadlines(), term.renew_at(), term.loss(now), attempt_limit(ttl));
+            let _ = (term.deadlines(), term.renew_at(), term.loss(now), batch_limit([ttl].into_iter()));
+            let _ = early_by(ttl);
             let _ = LeaseTiming::default_interval(ttl);
         }
     }

@@ -48,6 +48,16 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
+    /// How many failures there were.
+    pub(crate) fn failures(self) -> u32 {
+        self.failures
+    }
+
+    /// Whether nothing has failed so far.
+    pub(crate) fn is_fresh(self) -> bool {
+        self.failures == 0
+    }
+
     /// The pause after one more failure, when `left` remains until giving up; `None` when that is
     /// over. `sample` is uniform in [0, 1) and takes up to half of the pause away.
     pub(crate) fn pause(&mut self, left: Duration, sample: f64) -> Option<Duration> {

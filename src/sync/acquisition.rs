@@ -1,76 +1,34 @@
-//! The background thread that takes the rows of a lock and keeps its lease alive.
+//! Taking and releasing rows through the keeper, as blocking calls.
+//!
+//! The work is done on the keeper's thread, and each part of it has a bound. The caller waits on a
+//! channel of the standard library, which may be done anywhere, inside an async runtime too.
 
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 
+use super::keepers;
 use crate::context::LockContext;
-use crate::db::acquire::{Acquired, Acquirer, Plan, expire};
-use crate::db::heartbeat::{LAST_RENEWAL, beat};
-use crate::db::timestamp::RowTime;
+use crate::db::acquire::Plan;
+use crate::db::keeper::{Keeper, LAST_RENEWAL, RELEASE};
+use crate::db::store::OwnRow;
+use crate::db::taken::{HeldLease, Taken};
 use crate::error::{Error, Result};
-use crate::lease::LeaseState;
-use crate::rules::lease::LeaseTerm;
+use crate::rules::lease::Loss;
 
-/// For giving rows back, connection included. Together with [`LAST_RENEWAL`] it stays under the 5
-/// seconds within which a command's end has to become ours.
-const RELEASE: Duration = Duration::from_millis(1500);
-/// What a thread may need beyond the bounds of its I/O to say that it has finished.
+/// What the keeper's thread may need beyond the bounds of its I/O to say that it has finished.
 const SLACK: Duration = Duration::from_millis(200);
 
-/// An acquisition under way on its own thread.
+/// An acquisition under way.
 #[derive(Debug)]
 pub(crate) struct Acquisition {
+    ctx: LockContext,
+    keeper: Keeper,
+    /// Disconnected when it was called off and nothing of it is left.
     outcome: Receiver<Result<Taken>>,
-    thread: Background,
-}
-
-/// The rows that were taken.
-#[derive(Debug)]
-struct Taken {
-    value: String,
-    token: i64,
-    slot_until: Option<RowTime>,
-    lease: Option<Arc<LeaseState>>,
-}
-
-/// What an acquisition comes to.
-#[derive(Debug)]
-pub(crate) struct Held {
-    /// What stands in the rows.
-    pub(crate) value: String,
-    /// The fencing token.
-    pub(crate) token: i64,
-    pub(crate) slot_until: Option<RowTime>,
-    pub(crate) lease: Option<Heartbeat>,
-}
-
-/// A lease, and the thread that renews it.
-#[derive(Debug)]
-pub(crate) struct Heartbeat {
-    pub(crate) state: Arc<LeaseState>,
-    thread: Background,
-}
-
-/// A thread that ends soon after it is asked to.
-#[derive(Debug)]
-struct Background {
-    stop: watch::Sender<bool>,
-    /// Disconnected when the thread has ended.
-    finished: Mutex<Receiver<()>>,
-}
-
-impl Background {
-    /// Asks the thread to end and waits for that, but not for longer than `limit`.
-    fn stop(&self, limit: Duration) {
-        self.stop.send_replace(true);
-        let finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = finished.recv_timeout(limit);
-    }
+    /// Dropping it calls the acquisition off.
+    wanted: oneshot::Sender<()>,
 }
 
 impl Acquisition {
@@ -82,146 +40,81 @@ impl Acquisition {
         jitter_max: Duration,
         done: impl Send + 'static,
     ) -> Result<Self> {
-        let (stop, stopped) = watch::channel(false);
-        let (alive, finished) = mpsc::sync_channel(0);
-        let (outcome_sender, outcome) = mpsc::sync_channel(1);
-        let ctx = ctx.clone();
+        let keeper = keepers::keeper(ctx)?;
+        let (sender, outcome) = mpsc::sync_channel(1);
         let delay = jitter_max.mul_f64(rand::random());
-        spawn("dislock-heartbeat", move |runtime| {
-            let _alive = alive;
-            let value = new_value(&ctx);
-            let acquiring = acquire(&ctx, plan, &value, delay, stopped.clone());
-            let acquired = match runtime.block_on(acquiring) {
-                Some(Ok(acquired)) => acquired,
-                Some(Err(error)) => {
-                    let _ = outcome_sender.send(Err(error));
-                    return;
-                }
-                None => return,
-            };
-            let lease = acquired.lease_until.map(|_| {
-                let term = LeaseTerm::begin(ctx.settings().timing, acquired.sent);
-                Arc::new(LeaseState::new(ctx.lease_key(), term))
-            });
-            let _ = outcome_sender.send(Ok(Taken {
-                value: value.clone(),
-                token: acquired.token,
-                slot_until: acquired.slot_until,
-                lease: lease.clone(),
-            }));
+        let wanted = keeper.clone().acquire(ctx, plan, delay, move |outcome| {
+            let undelivered = sender.send(outcome).err();
             drop(done);
-            runtime.block_on(async {
-                match (lease, acquired.connection) {
-                    (Some(lease), connection) => {
-                        beat(&ctx, &lease, &value, connection, stopped).await;
-                    }
-                    (None, Some(connection)) => connection.close().await,
-                    (None, None) => {}
-                }
-            });
-        })?;
+            undelivered.and_then(|undelivered| undelivered.0.ok())
+        });
         Ok(Self {
+            ctx: ctx.clone(),
+            keeper,
             outcome,
-            thread: Background {
-                stop,
-                finished: Mutex::new(finished),
-            },
+            wanted,
         })
     }
 
     /// Waits until the rows are taken, or are not.
-    pub(crate) fn wait(self) -> Result<Held> {
-        let gone = |error| Error::system("the thread that acquires the lock died", error);
-        let taken = self.outcome.recv().map_err(gone)??;
-        Ok(Held {
-            value: taken.value,
-            token: taken.token,
-            slot_until: taken.slot_until,
-            lease: taken.lease.map(|state| Heartbeat {
-                state,
-                thread: self.thread,
-            }),
-        })
+    pub(crate) fn wait(self) -> Result<Taken> {
+        let Self {
+            outcome, wanted, ..
+        } = self;
+        let outcome = outcome.recv();
+        drop(wanted);
+        outcome.map_err(died)?
     }
 
     /// Gives up at once. Rows that were taken meanwhile, or may have been, are given back.
-    pub(crate) fn cancel(self, ctx: &LockContext) {
-        self.thread.stop(LAST_RENEWAL);
-        if let Ok(Ok(taken)) = self.outcome.try_recv() {
-            let keys = vec![ctx.schedule_key(), ctx.lease_key()];
-            if let Err(error) = give_back(ctx, keys, taken.value) {
-                log::warn!("{error:#}");
-            }
+    pub(crate) fn cancel(self) {
+        let Self {
+            ctx,
+            keeper,
+            outcome,
+            wanted,
+        } = self;
+        drop(wanted);
+        let Ok(Ok(taken)) = outcome.recv_timeout(LAST_RENEWAL) else {
+            return;
+        };
+        let (sender, finished) = mpsc::sync_channel(1);
+        taken.give_back(&ctx, keeper, move |outcome| {
+            let _ = sender.send(outcome);
+        });
+        if let Err(error) = wait_released(&finished) {
+            log::warn!("{error:#}");
         }
     }
 }
 
-impl Heartbeat {
-    /// Ends the renewals. A renewal that is under way is waited for, with a bound.
-    pub(crate) fn stop(&self) {
-        self.thread.stop(LAST_RENEWAL + SLACK);
-    }
+/// Gives a lease up, and `more` rows with it; answers what had become of it before.
+pub(crate) fn release(held: HeldLease, more: Vec<OwnRow>) -> Result<Option<Loss>> {
+    let (sender, finished) = mpsc::sync_channel(1);
+    held.release(more, move |outcome| {
+        let _ = sender.send(outcome);
+    });
+    wait_released(&finished)
 }
 
-/// Waits out the delay and takes the rows; `None` when it is asked to stop meanwhile.
-async fn acquire(
-    ctx: &LockContext,
-    plan: Plan,
-    value: &str,
-    delay: Duration,
-    mut stopped: watch::Receiver<bool>,
-) -> Option<Result<Acquired>> {
-    let mut acquirer = Acquirer::new(ctx, plan, value);
-    let acquiring = async {
-        if !delay.is_zero() {
-            log::info!("waiting for a jitter of {:.3} s", delay.as_secs_f64());
-            tokio::time::sleep(delay).await;
-        }
-        acquirer.run().await
-    };
-    let outcome = tokio::select! {
-        outcome = acquiring => Some(outcome),
-        _ = stopped.wait_for(|stop| *stop) => None,
-    };
-    if outcome.is_none() {
-        acquirer.abandon().await;
+/// Ends rows that are still ours, over a connection of their own.
+pub(crate) fn expire(ctx: &LockContext, rows: Vec<OwnRow>) -> Result<()> {
+    if rows.is_empty() {
+        return Ok(());
     }
-    outcome
+    let (sender, finished) = mpsc::sync_channel(1);
+    keepers::keeper(ctx)?.expire(ctx, rows, move |outcome| {
+        let _ = sender.send(outcome.map(|_| ()));
+    });
+    wait_released(&finished)
 }
 
-/// Ends the rows among `keys` that carry `value`, within a bound, over a connection of its own.
-pub(crate) fn give_back(ctx: &LockContext, keys: Vec<String>, value: String) -> Result<usize> {
-    let (sender, outcome) = mpsc::sync_channel(1);
-    let context = ctx.clone();
-    spawn("dislock-release", move |runtime| {
-        let ended = runtime.block_on(expire(&context, &keys, &value, RELEASE));
-        let _ = sender.send(ended);
-    })?;
-    outcome
-        .recv_timeout(RELEASE + SLACK)
+fn wait_released<T>(finished: &Receiver<Result<T>>) -> Result<T> {
+    finished
+        .recv_timeout(LAST_RENEWAL + RELEASE + SLACK)
         .map_err(|error| Error::system("the release of the lock hangs", error))?
 }
 
-/// What this acquisition writes into its rows: the owner, readable, and a nonce that nobody else has.
-fn new_value(ctx: &LockContext) -> String {
-    format!("{}:{:016x}", ctx.owner(), rand::random::<u64>())
-}
-
-/// Runs `work` on a thread of its own that has an I/O runtime. When it is over, the runtime is left
-/// behind without waiting: a name look-up that hangs must not hang us.
-fn spawn(name: &str, work: impl FnOnce(&Runtime) + Send + 'static) -> Result<()> {
-    let failed = |error| Error::system("cannot start a thread for the database", error);
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(failed)?;
-    let body = move || {
-        work(&runtime);
-        runtime.shutdown_background();
-    };
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(body)
-        .map_err(failed)?;
-    Ok(())
+fn died(error: mpsc::RecvError) -> Error {
+    Error::system("the thread that keeps the locks died", error)
 }

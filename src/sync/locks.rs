@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::acquisition::{Acquisition, Heartbeat, Held, give_back};
+use super::acquisition::{Acquisition, expire, release};
 use crate::context::{LeaseLossPolicy, LockContext, LockStrategy};
 use crate::db::acquire::Plan;
+use crate::db::store::OwnRow;
+use crate::db::taken::{HeldLease, Taken};
 use crate::db::timestamp::RowTime;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::lease::LeaseState;
-use crate::rules::lease::Loss;
 
 /// A slot of a schedule: whoever has it is the one that starts at this tick.
 ///
@@ -20,7 +21,7 @@ use crate::rules::lease::Loss;
 #[must_use = "a slot is taken to start something"]
 pub struct ScheduleLock {
     ctx: LockContext,
-    value: String,
+    value: Arc<str>,
     token: i64,
     until: RowTime,
 }
@@ -34,19 +35,26 @@ impl ScheduleLock {
     /// context has no schedule or next run time, and others when the database cannot be used.
     pub fn acquire(ctx: &LockContext) -> Result<Self> {
         let plan = Plan::new(ctx, &[LockStrategy::Schedule])?;
-        let held = Acquisition::start(ctx, plan, Duration::ZERO, ())?.wait()?;
-        Self::from_held(ctx, &held)
+        let taken = Acquisition::start(ctx, plan, Duration::ZERO, ())?.wait()?;
+        Self::from_taken(ctx, &taken)
             .ok_or_else(|| Error::database("the database answered without a slot"))
     }
 
     /// The slot among what was taken, if there is one.
-    pub(super) fn from_held(ctx: &LockContext, held: &Held) -> Option<Self> {
+    pub(super) fn from_taken(ctx: &LockContext, taken: &Taken) -> Option<Self> {
         Some(Self {
             ctx: ctx.clone(),
-            value: held.value.clone(),
-            token: held.token,
-            until: held.slot_until?,
+            value: Arc::clone(&taken.value),
+            token: taken.token,
+            until: taken.slot_until?,
         })
+    }
+
+    pub(super) fn row(&self) -> OwnRow {
+        OwnRow {
+            key: self.ctx.schedule_key(),
+            value: Arc::clone(&self.value),
+        }
     }
 
     /// A number that is larger than that of every earlier acquisition of this lock. A resource that
@@ -66,8 +74,7 @@ impl ScheduleLock {
     ///
     /// When the database cannot be used within a bound; the slot then stays taken until it ends.
     pub fn give_back(self) -> Result<()> {
-        give_back(&self.ctx, vec![self.ctx.schedule_key()], self.value)?;
-        Ok(())
+        expire(&self.ctx, vec![self.row()])
     }
 }
 
@@ -88,9 +95,8 @@ impl fmt::Debug for ScheduleLock {
 #[must_use = "the lease is released when this is dropped"]
 pub struct LeaseLock {
     ctx: LockContext,
-    value: String,
     token: i64,
-    heartbeat: Option<Heartbeat>,
+    held: Option<HeldLease>,
 }
 
 impl LeaseLock {
@@ -102,18 +108,17 @@ impl LeaseLock {
     /// used.
     pub fn acquire(ctx: &LockContext) -> Result<Self> {
         let plan = Plan::new(ctx, &[LockStrategy::Lease])?;
-        let mut held = Acquisition::start(ctx, plan, Duration::ZERO, ())?.wait()?;
-        Self::from_held(ctx, &mut held)
+        let mut taken = Acquisition::start(ctx, plan, Duration::ZERO, ())?.wait()?;
+        Self::from_taken(ctx, &mut taken)
             .ok_or_else(|| Error::database("the database answered without a lease"))
     }
 
     /// The lease among what was taken, if there is one.
-    pub(super) fn from_held(ctx: &LockContext, held: &mut Held) -> Option<Self> {
+    pub(super) fn from_taken(ctx: &LockContext, taken: &mut Taken) -> Option<Self> {
         Some(Self {
             ctx: ctx.clone(),
-            value: held.value.clone(),
-            token: held.token,
-            heartbeat: Some(held.lease.take()?),
+            token: taken.token,
+            held: Some(taken.lease.take()?),
         })
     }
 
@@ -136,7 +141,7 @@ impl LeaseLock {
     /// [`Error::is_lease_lost`].
     pub fn check(&self) -> Result<()> {
         match self.state().and_then(|state| state.loss()) {
-            Some(loss) => lost(&self.ctx, loss),
+            Some(loss) => self.ctx.lease_lost(loss),
             None => Ok(()),
         }
     }
@@ -160,41 +165,32 @@ impl LeaseLock {
     /// [`LeaseLossPolicy::Continue`]; another error when the row could not be expired in time: it
     /// then ends by its TTL.
     pub fn release(mut self) -> Result<()> {
-        self.end()
+        self.end(Vec::new())
     }
 
     pub(super) fn state(&self) -> Option<&Arc<LeaseState>> {
-        self.heartbeat.as_ref().map(|heartbeat| &heartbeat.state)
+        self.held.as_ref().map(HeldLease::state)
     }
 
-    /// Ends the renewals for good; answers what had become of the lease, unless that was done before.
-    pub(super) fn stop(&mut self) -> Option<Result<(), Loss>> {
-        let heartbeat = self.heartbeat.take()?;
-        heartbeat.stop();
-        Some(heartbeat.state.end().map_or(Ok(()), Err))
+    /// Releases the lease and `more` rows with it.
+    pub(super) fn release_with(mut self, more: Vec<OwnRow>) -> Result<()> {
+        self.end(more)
     }
 
-    fn end(&mut self) -> Result<()> {
-        match self.stop() {
-            None => return Ok(()),
-            // The row may be somebody else's by now.
-            Some(Err(loss)) => return lost(&self.ctx, loss),
-            Some(Ok(())) => {}
+    fn end(&mut self, more: Vec<OwnRow>) -> Result<()> {
+        let Some(held) = self.held.take() else {
+            return Ok(());
+        };
+        match release(held, more)? {
+            Some(loss) => self.ctx.lease_lost(loss),
+            None => Ok(()),
         }
-        let ended = give_back(&self.ctx, vec![self.ctx.lease_key()], self.value.clone())?;
-        if ended == 0 {
-            log::warn!(
-                "lease {} was not ours any more at its release",
-                self.ctx.lease_key()
-            );
-        }
-        Ok(())
     }
 }
 
 impl Drop for LeaseLock {
     fn drop(&mut self) {
-        if let Err(error) = self.end() {
+        if let Err(error) = self.end(Vec::new()) {
             log::warn!("{error:#}");
         }
     }
@@ -206,24 +202,6 @@ impl fmt::Debug for LeaseLock {
             .field("key", &self.ctx.lease_key())
             .field("state", &self.state())
             .finish_non_exhaustive()
-    }
-}
-
-/// What a loss means under the context's policy.
-fn lost(ctx: &LockContext, loss: Loss) -> Result<()> {
-    let error = Error::from(Kind::LeaseLost {
-        key: ctx.lease_key(),
-        reason: match loss {
-            Loss::Expired => "it could not be renewed in time".to_owned(),
-            Loss::Rejected => "its row is gone or somebody else's".to_owned(),
-        },
-    });
-    match ctx.lease_loss_policy() {
-        LeaseLossPolicy::Terminate => Err(error),
-        LeaseLossPolicy::Continue => {
-            log::warn!("{error}");
-            Ok(())
-        }
     }
 }
 

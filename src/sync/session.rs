@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquisition::{Acquisition, give_back};
+use super::acquisition::{Acquisition, expire};
 use super::locks::{LeaseLock, LeaseLost, ScheduleLock};
 use crate::context::{LeaseLossPolicy, LockContext, LockStrategy};
 use crate::db::acquire::Plan;
+use crate::db::store::OwnRow;
 use crate::error::{Error, Result};
 use crate::lease::LeaseState;
 
@@ -56,19 +57,19 @@ pub(crate) struct PendingSession {
 impl PendingSession {
     /// Waits until the locks are taken, or are not.
     pub(crate) fn wait(self) -> Result<LockSession> {
-        let mut held = self.acquisition.wait()?;
+        let mut taken = self.acquisition.wait()?;
         Ok(LockSession {
-            slot: ScheduleLock::from_held(&self.ctx, &held),
-            lease: LeaseLock::from_held(&self.ctx, &mut held),
+            slot: ScheduleLock::from_taken(&self.ctx, &taken),
+            lease: LeaseLock::from_taken(&self.ctx, &mut taken),
             ctx: self.ctx,
-            value: held.value,
-            token: held.token,
+            value: taken.value,
+            token: taken.token,
         })
     }
 
     /// Gives up; nothing stays locked.
     pub(crate) fn cancel(self) {
-        self.acquisition.cancel(&self.ctx);
+        self.acquisition.cancel();
     }
 }
 
@@ -80,7 +81,7 @@ impl PendingSession {
 #[derive(Debug)]
 pub struct LockSession {
     ctx: LockContext,
-    value: String,
+    value: Arc<str>,
     token: i64,
     slot: Option<ScheduleLock>,
     lease: Option<LeaseLock>,
@@ -134,17 +135,12 @@ impl LockSession {
 
     /// Gives everything back, the slot too, because nothing could be started.
     pub(crate) fn give_back(self) -> Result<()> {
-        let mut keys = Vec::new();
-        if self.slot.is_some() {
-            keys.push(self.ctx.schedule_key());
+        let slot = self.slot.as_ref().map(ScheduleLock::row);
+        let rows: Vec<OwnRow> = slot.into_iter().collect();
+        match self.lease {
+            Some(lease) => lease.release_with(rows),
+            None => expire(&self.ctx, rows),
         }
-        if let Some(Ok(())) = self.lease.and_then(|mut lease| lease.stop()) {
-            keys.push(self.ctx.lease_key());
-        }
-        if !keys.is_empty() {
-            give_back(&self.ctx, keys, self.value)?;
-        }
-        Ok(())
     }
 
     /// What limits a command that runs under this session: nothing without a lease, or when its loss

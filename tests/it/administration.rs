@@ -1,6 +1,9 @@
 //! What an operator asks for in place of a run: the table, the locks in it, and their end.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dislock::{LeaseLock, LockContext};
 
 use crate::support::database::Database;
 use crate::support::run::{Dislock, Finished};
@@ -238,6 +241,40 @@ fn a_lock_that_is_released_by_force_stops_its_holder_within_an_interval() {
     let next = Dislock::lease(database.url(), 60.0).run(["true"]);
     assert_eq!(next.code, 0);
     assert!(database.lease().unwrap().value != row.value);
+}
+
+#[test]
+fn whoever_waits_for_a_lock_has_it_as_soon_as_it_is_released_by_force() {
+    let database = Database::new();
+    let context = LockContext::builder(database.url(), "job")
+        .wait(Duration::MAX)
+        .build()
+        .unwrap();
+    let mut delays = Vec::new();
+    for _ in 0..5 {
+        database.put(LEASE, "db1:1:aa", 600.0);
+        let context = context.clone();
+        let waiter = thread::spawn(move || {
+            let lease = LeaseLock::acquire(&context).unwrap();
+            (Instant::now(), lease)
+        });
+        wait::eventually("it waits", || {
+            let looked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                          AND query LIKE 'SELECT NOW(), seen%' AND state = 'idle'";
+            database.value(looked) == "1"
+        });
+
+        let released = task(&database, &["--release", "job", "--force"]);
+
+        let end = Instant::now();
+        assert_told(&released, 0, "lease job is free now");
+        let (acquired, lease) = waiter.join().unwrap();
+        lease.release().unwrap();
+        delays.push(acquired.saturating_duration_since(end));
+    }
+    // It would also find out by looking, but only within a second.
+    delays.sort();
+    assert!(delays[2] < Duration::from_millis(100), "{delays:?}");
 }
 
 #[test]

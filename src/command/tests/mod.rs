@@ -33,6 +33,7 @@ use crate::rules::outcome::exit_code_of;
 
 /// Longer than anything takes that is going to happen at all.
 const PATIENCE: Duration = Duration::from_secs(20);
+const GUARDIAN: &str = "lock-guardian";
 /// In the environment of the command and all below it, so that none is overlooked.
 const MARK: &str = "DISLOCK_TEST_RUN";
 /// The instructions for `supervisor_process`.
@@ -43,6 +44,12 @@ const REJECT: &str = "TEST_REJECT_FILE";
 const GRACE: &str = "TEST_GRACE_MS";
 const LIBRARY: &str = "TEST_AS_LIBRARY";
 const TTY: &str = "TEST_TTY";
+/// A file with one more argument for the command.
+const LONG: &str = "TEST_LONG_ARGUMENT";
+/// Be the shell of the terminal, and run the supervisor as a job of it.
+const SHELL: &str = "TEST_SHELL";
+/// Be that job.
+const JOB: &str = "TEST_JOB";
 const SEPARATOR: u8 = 0x1f;
 
 /// A supervisor that is about to be started.
@@ -112,7 +119,7 @@ impl Setup {
     }
 
     /// From a thread of a program that handles its own signals.
-    fn as_library(self) -> Self {
+    fn in_a_library(self) -> Self {
         self.env(LIBRARY, "1")
     }
 
@@ -178,7 +185,7 @@ impl Supervisor {
         let mut found = None;
         eventually("the guardian is there", || {
             found = processes()
-                .find(|p| p.parent == self.pid() && p.name == "dislock-guard")
+                .find(|p| p.parent == self.pid() && p.name == GUARDIAN)
                 .map(|p| p.pid);
             found.is_some()
         });
@@ -189,7 +196,7 @@ impl Supervisor {
     fn command_processes(&self) -> Vec<i32> {
         let mark = format!("{MARK}={}\0", self.mark).into_bytes();
         processes()
-            .filter(|p| p.state != 'Z' && p.name != "dislock-guard" && p.pid != self.pid())
+            .filter(|p| p.state != 'Z' && p.name != GUARDIAN && p.pid != self.pid())
             .filter(|p| {
                 fs::read(format!("/proc/{}/environ", p.pid))
                     .is_ok_and(|env| env.windows(mark.len()).any(|w| w == mark))
@@ -237,21 +244,28 @@ extern "C" fn supervisor_process() {
     let Some(args) = std::env::var_os(ARGS) else {
         return;
     };
-    // From here on without a terminal, unless it is given one.
-    setsid().unwrap();
+    if std::env::var_os(JOB).is_some() {
+        terminal::wait_for_the_foreground();
+    } else {
+        // From here on without a terminal, unless it is given one.
+        setsid().unwrap();
+    }
     let terminal = std::env::var_os(TTY).map(|tty| {
         // The first terminal that a session's leader opens becomes the session's.
-        fs::File::options()
-            .read(true)
-            .write(true)
-            .open(tty)
-            .unwrap()
+        let mut options = fs::File::options();
+        options.read(true).write(true).open(tty).unwrap()
     });
-    let args: Vec<OsString> = args
+    if let Some(terminal) = &terminal
+        && std::env::var_os(SHELL).is_some()
+    {
+        std::process::exit(terminal::job_control_shell(terminal));
+    }
+    let mut args: Vec<OsString> = args
         .into_vec()
         .split(|&b| b == SEPARATOR)
         .map(|a| OsString::from_vec(a.to_vec()))
         .collect();
+    args.extend(std::env::var_os(LONG).map(|file| OsString::from_vec(fs::read(file).unwrap())));
     let code = if std::env::var_os(LIBRARY).is_some() {
         thread::spawn(|| run_in_this_process(args, None))
             .join()

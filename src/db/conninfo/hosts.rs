@@ -9,7 +9,7 @@ use super::{ConninfoError, Password};
 const DEFAULT_PORT: u16 = 5432;
 
 /// A server to try.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     pub(crate) place: Place,
     pub(crate) port: u16,

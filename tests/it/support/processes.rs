@@ -34,6 +34,23 @@ pub(crate) fn state(pid: Pid) -> Option<char> {
     stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
+/// The processes whose parent is `pid`.
+pub(crate) fn children(pid: Pid) -> Vec<Pid> {
+    let parent = pid.to_string();
+    where_file("stat", |bytes| {
+        let stat = String::from_utf8_lossy(bytes);
+        // After the name, which may contain anything: state, parent.
+        let fields = stat.rsplit(')').next().map(str::split_whitespace);
+        fields.and_then(|mut fields| fields.nth(1)) == Some(&parent)
+    })
+}
+
+/// The name that the process goes by in `ps`.
+pub(crate) fn name(pid: Pid) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
 /// Sends `signal` to each of `pids`, those that are gone aside.
 pub(crate) fn signal_all(pids: &[Pid], signal: Signal) {
     for pid in pids {

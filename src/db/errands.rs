@@ -1,0 +1,269 @@
+//! The second connection of a keeper, over which everything goes but renewals.
+//!
+//! It is opened when somebody needs it and shared by all who do at that time. Nobody holds it up for
+//! long: whoever meets another session's lock on it gets [`PATIENCE`] and then has to go on over a
+//! connection of its own.
+//!
+//! Rows that are given up at about the same time are expired by one statement.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::ears::Listeners;
+use super::failure::{Failure, answer_by};
+use super::line::Line;
+use super::store::{OwnRow, Store, Touched};
+use crate::context::LockContext;
+use crate::error::{Error, Result};
+use crate::rules::retry::{Backoff, FailureClass};
+
+/// How long a statement on the shared connection may wait for another session's lock.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How many may have a connection of their own at a time, because of a locked row.
+const DETOURS: usize = 4;
+
+const RELEASING: &str = "cannot release the lock";
+
+/// Rows to be expired for one lock.
+#[derive(Debug)]
+struct Request {
+    ctx: LockContext,
+    rows: Vec<OwnRow>,
+    by: Instant,
+    reply: oneshot::Sender<Result<usize>>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    requests: Vec<Request>,
+    /// Somebody is sending what is in the queue, and will look again when that is done.
+    attended: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Errands {
+    store: Store,
+    line: AsyncMutex<Option<Line>>,
+    detours: Arc<Semaphore>,
+    queue: Mutex<Queue>,
+    listeners: Listeners,
+}
+
+impl Errands {
+    pub(crate) fn new(store: Store) -> Self {
+        Self {
+            store,
+            line: AsyncMutex::new(None),
+            detours: Arc::new(Semaphore::new(DETOURS)),
+            queue: Mutex::default(),
+            listeners: Listeners::default(),
+        }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    /// The shared connection, opened if there is none.
+    pub(crate) async fn line(&self, ctx: &LockContext, by: Instant) -> Result<Line, Failure> {
+        let Ok(mut line) = timeout_at(by, self.line.lock()).await else {
+            return Err(Failure::Silent);
+        };
+        if let Some(line) = line.as_ref().filter(|line| line.is_open()) {
+            return Ok(line.clone());
+        }
+        let opened = Line::open(&ctx.settings().conninfo, by).await?;
+        Ok(line.insert(opened).clone())
+    }
+
+    /// Whether there is a shared connection, or is about to be.
+    pub(crate) fn is_open(&self) -> bool {
+        self.line.try_lock().map_or(true, |line| line.is_some())
+    }
+
+    /// A connection is of no use any more: nobody else should find that out for himself.
+    pub(crate) async fn give_up(&self, line: &Line) {
+        line.give_up();
+        let mut shared = self.line.lock().await;
+        if shared.as_ref().is_some_and(|shared| shared.is(line)) {
+            *shared = None;
+        }
+    }
+
+    /// Takes the shared connection away, to be closed, unless somebody is about to use it.
+    pub(crate) fn take_line(&self) -> Option<Line> {
+        self.line.try_lock().ok()?.take()
+    }
+
+    /// Waits for one of the few connections of one's own.
+    pub(crate) async fn detour(&self, by: Instant) -> Result<OwnedSemaphorePermit, Failure> {
+        match timeout_at(by, Arc::clone(&self.detours).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(Failure::Silent),
+        }
+    }
+
+    /// Ends those among `rows` that are still ours; answers how many that were. On a runtime.
+    pub(crate) async fn expire(
+        self: &Arc<Self>,
+        ctx: &LockContext,
+        rows: Vec<OwnRow>,
+        limit: Duration,
+    ) -> Result<usize> {
+        let (reply, answer) = oneshot::channel();
+        let request = Request {
+            ctx: ctx.clone(),
+            rows,
+            by: Instant::now() + limit,
+            reply,
+        };
+        let attended = {
+            let mut queue = self.queue();
+            queue.requests.push(request);
+            std::mem::replace(&mut queue.attended, true)
+        };
+        if !attended {
+            tokio::spawn(Arc::clone(self).attend());
+        }
+        answer
+            .await
+            .unwrap_or_else(|_| Err(Failure::Silent.into_error(ctx, RELEASING)))
+    }
+
+    /// Sends what is in the queue, until it is empty.
+    async fn attend(self: Arc<Self>) {
+        loop {
+            let requests = {
+                let mut queue = self.queue();
+                if queue.requests.is_empty() {
+                    queue.attended = false;
+                    return;
+                }
+                std::mem::take(&mut queue.requests)
+            };
+            self.send(requests).await;
+        }
+    }
+
+    async fn send(self: &Arc<Self>, requests: Vec<Request>) {
+        let Some(by) = requests.iter().map(|request| request.by).min() else {
+            return;
+        };
+        let mut backoff = Backoff::default();
+        loop {
+            let failure = match self.attempt(&requests, by).await {
+                Ok(answers) => return self.distribute(requests, answers),
+                Err(failure) => failure,
+            };
+            let pause = match failure.class() {
+                FailureClass::Passing => {
+                    let left = by.saturating_duration_since(Instant::now());
+                    backoff.pause(left, rand::random())
+                }
+                FailureClass::Permanent => None,
+            };
+            match pause {
+                Some(pause) => sleep(pause).await,
+                None => return refuse(requests, failure),
+            }
+        }
+    }
+
+    async fn attempt(&self, requests: &[Request], by: Instant) -> Result<Vec<Touched>, Failure> {
+        let Some(first) = requests.first() else {
+            return Ok(Vec::new());
+        };
+        let line = self.line(&first.ctx, by).await?;
+        let rows: Vec<OwnRow> = requests
+            .iter()
+            .flat_map(|request| request.rows.iter().cloned())
+            .collect();
+        let limit = by.saturating_duration_since(Instant::now());
+        let statement = self.store.expire(line.client(), &rows, false);
+        let Ok(answer) = timeout_at(by, line.answer(limit, statement)).await else {
+            // It answers others, or did so a moment ago.
+            return Err(Failure::Silent);
+        };
+        if matches!(answer, Err(Failure::Silent)) {
+            self.give_up(&line).await;
+        }
+        answer
+    }
+
+    fn distribute(self: &Arc<Self>, requests: Vec<Request>, answers: Vec<Touched>) {
+        let mut answers = answers.into_iter();
+        for mut request in requests {
+            let mut ended = 0;
+            let mut locked = Vec::new();
+            for row in std::mem::take(&mut request.rows) {
+                match answers.next() {
+                    Some(Touched::Until(_)) => ended += 1,
+                    Some(Touched::Locked) => locked.push(row),
+                    Some(Touched::NotOurs) | None => {}
+                }
+            }
+            if locked.is_empty() {
+                // Whoever asked may have stopped waiting.
+                let _ = request.reply.send(Ok(ended));
+            } else {
+                request.rows = locked;
+                tokio::spawn(Arc::clone(self).expire_locked(request, ended));
+            }
+        }
+    }
+
+    /// Waits for the locks on the rows, over a connection of its own. When that takes too long, the
+    /// statement stays with the server, which ends the rows when they are free.
+    async fn expire_locked(self: Arc<Self>, request: Request, ended: usize) {
+        let Request {
+            ctx,
+            rows,
+            by,
+            reply,
+        } = request;
+        let expiry = async {
+            let _permit = self.detour(by).await?;
+            let line = Line::open(&ctx.settings().conninfo, by).await?;
+            let touched = answer_by(by, self.store.expire(line.client(), &rows, true)).await?;
+            line.close().await;
+            Ok(touched)
+        };
+        let outcome = expiry
+            .await
+            .map(|touched| {
+                let more = touched.iter().filter(|t| matches!(t, Touched::Until(_)));
+                ended + more.count()
+            })
+            .map_err(|failure: Failure| failure.into_error(&ctx, RELEASING));
+        let _ = reply.send(outcome);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells everybody why his rows could not be ended.
+fn refuse(requests: Vec<Request>, failure: Failure) {
+    let mut failure = Some(failure);
+    let mut shared = String::new();
+    for Request { ctx, reply, .. } in requests {
+        let error = match failure.take() {
+            Some(failure) => {
+                let error = failure.into_error(&ctx, RELEASING);
+                shared = format!("{error:#}");
+                error
+            }
+            None => Error::database(format!("{RELEASING} {}: {shared}", ctx.lock_key())),
+        };
+        let _ = reply.send(Err(error));
+    }
+}

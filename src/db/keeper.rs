@@ -1,0 +1,357 @@
+//! One keeper per process and database: it keeps all leases that the process holds there.
+//!
+//! ```text
+//!   standing connection   renewals; all that are due in one statement
+//!   second connection     acquisitions and releases; opened on demand (`errands`)
+//! ```
+//!
+//! * An acquisition when nothing else is held or asked for goes over a connection of its own, which
+//!   becomes the standing one when a lease was taken with it, and is closed when none was. So one run
+//!   under a lease connects twice, and one under a schedule once.
+//! * Either connection is closed when it was of no use for [`LINGER`]; after that, with nobody left who
+//!   has anything to do with the keeper, the keeper ends.
+//! * Nobody waits for the keeper to know about a lease: deadlines are compared by whoever asks
+//!   ([`LeaseState`]).
+//!
+//! A keeper runs on the runtime that it was started on: a thread of its own, or the caller's. Its
+//! methods may be called from anywhere; what they start runs there.
+
+mod run;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use super::acquire::{Acquired, Acquirer, Plan};
+use super::errands::Errands;
+use super::holdings::{Holding, Holdings};
+use super::line::Line;
+use super::store::{OwnRow, Store};
+use super::taken::{HeldLease, Taken};
+use crate::context::LockContext;
+use crate::error::Result;
+use crate::lease::LeaseState;
+use crate::rules::lease::LeaseTerm;
+
+pub(crate) use self::run::Body;
+
+/// How long a connection that is of no use is kept, and the keeper after it.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// How long a renewal that is under way when its lease is given up may still take. It is waited for
+/// because a renewal that reaches the row after its release would bring the row back to life.
+pub(crate) const LAST_RENEWAL: Duration = Duration::from_secs(3);
+
+/// For giving rows back, connection included. Together with [`LAST_RENEWAL`] it stays under the 5
+/// seconds within which a command's end has to become ours.
+pub(crate) const RELEASE: Duration = Duration::from_millis(1500);
+
+/// A handle to a keeper, which does not end while there is one.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    runtime: Handle,
+    store: Store,
+    errands: Arc<Errands>,
+    holdings: Mutex<Holdings>,
+    census: Mutex<Census>,
+    /// A connection that somebody leaves for the renewals.
+    spare: Mutex<Option<Line>>,
+    /// Notified whenever the keeper may have something to do.
+    changed: Notify,
+    /// The number of the last batch that is over.
+    finished: watch::Sender<u64>,
+    /// The number of the last batch that is to be abandoned.
+    abandoned: watch::Sender<u64>,
+    /// Set when nothing is to be kept for later.
+    hurried: AtomicBool,
+    over: AtomicBool,
+}
+
+/// Who has to do with the keeper.
+#[derive(Debug, Default)]
+struct Census {
+    /// Handles, each of a lease or an errand.
+    handles: usize,
+    /// Those that use the second connection, or may.
+    errands: usize,
+}
+
+impl Clone for Keeper {
+    fn clone(&self) -> Self {
+        self.shared.census().handles += 1;
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.shared.census().handles -= 1;
+        self.shared.changed.notify_one();
+    }
+}
+
+/// Somebody who uses the second connection.
+#[derive(Debug)]
+pub(super) struct Errand(Keeper);
+
+impl Errand {
+    pub(super) fn new(keeper: &Keeper) -> Self {
+        let keeper = keeper.clone();
+        keeper.shared.census().errands += 1;
+        Self(keeper)
+    }
+
+    pub(super) fn keeper(&self) -> &Keeper {
+        &self.0
+    }
+}
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        self.0.shared.census().errands -= 1;
+    }
+}
+
+impl Keeper {
+    /// A keeper for the database and table of `ctx`, and the body that has to be run on `runtime`.
+    pub(crate) fn new(ctx: &LockContext, runtime: Handle) -> (Self, Body) {
+        let store = Store::new(&ctx.settings().table);
+        let shared = Arc::new(Shared {
+            runtime,
+            errands: Arc::new(Errands::new(store.clone())),
+            store,
+            holdings: Mutex::default(),
+            census: Mutex::new(Census {
+                handles: 1,
+                errands: 0,
+            }),
+            spare: Mutex::default(),
+            changed: Notify::new(),
+            finished: watch::Sender::new(0),
+            abandoned: watch::Sender::new(0),
+            hurried: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        });
+        let keeper = Self {
+            shared: Arc::clone(&shared),
+        };
+        (keeper, Body::new(shared))
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.shared.runtime
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    pub(crate) fn errands(&self) -> &Arc<Errands> {
+        &self.shared.errands
+    }
+
+    /// Whether nobody else has anything to do with the database.
+    fn is_alone(&self) -> bool {
+        let others = self.shared.census().errands > 1;
+        !others && self.shared.holdings().is_empty() && !self.errands().is_open()
+    }
+
+    /// Starts taking the rows of `plan` after `delay`. `reply` is called with the outcome, or dropped
+    /// when the acquisition is called off and nothing of it is left. What it hands back, because nobody
+    /// wants it any more, is given back.
+    ///
+    /// Dropping what is returned calls it off; after the outcome it has no effect.
+    pub(crate) fn acquire(
+        self,
+        ctx: &LockContext,
+        plan: Plan,
+        delay: Duration,
+        reply: impl FnOnce(Result<Taken>) -> Option<Taken> + Send + 'static,
+    ) -> oneshot::Sender<()> {
+        let (wanted, unwanted) = oneshot::channel();
+        let ctx = ctx.clone();
+        let errand = Errand::new(&self);
+        self.runtime().spawn(async move {
+            let keeper = errand.keeper();
+            let value = new_value(&ctx);
+            let mut acquirer = Acquirer::new(&ctx, plan, Arc::clone(&value), keeper);
+            let acquiring = async {
+                if !delay.is_zero() {
+                    log::info!("waiting for a jitter of {:.3} s", delay.as_secs_f64());
+                    sleep(delay).await;
+                }
+                acquirer.run(keeper.is_alone()).await
+            };
+            let outcome = tokio::select! {
+                outcome = acquiring => Some(outcome),
+                _ = unwanted => None,
+            };
+            match outcome {
+                Some(Ok(acquired)) => {
+                    let (taken, line) = keeper.take_over(&ctx, value, acquired);
+                    if let Some(taken) = reply(Ok(taken)) {
+                        taken.give_back(&ctx, keeper.clone(), |outcome| {
+                            if let Err(error) = outcome {
+                                log::warn!("{error:#}");
+                            }
+                        });
+                    }
+                    if let Some(line) = line {
+                        line.close().await;
+                    }
+                }
+                Some(Err(error)) => {
+                    reply(Err(error));
+                    acquirer.close().await;
+                }
+                None => {
+                    acquirer.abandon().await;
+                    drop(reply);
+                }
+            }
+        });
+        wanted
+    }
+
+    /// Answers with the connection that the acquisition has left, unless it is of use.
+    fn take_over(
+        &self,
+        ctx: &LockContext,
+        value: Arc<str>,
+        acquired: Acquired,
+    ) -> (Taken, Option<Line>) {
+        let lease = acquired.lease_until.map(|_| {
+            let term = LeaseTerm::begin(ctx.settings().timing, acquired.sent);
+            let state = Arc::new(LeaseState::new(ctx.lease_key(), term));
+            let holding = Holding {
+                ctx: ctx.clone(),
+                state,
+                value: Arc::clone(&value),
+            };
+            let id = self.shared.holdings().add(holding.clone());
+            HeldLease::new(self.clone(), id, holding)
+        });
+        let left = match (&lease, acquired.line) {
+            (Some(_), Some(line)) => self.shared.spare().replace(line),
+            (_, line) => line,
+        };
+        self.shared.changed.notify_one();
+        let taken = Taken {
+            value,
+            token: acquired.token,
+            slot_until: acquired.slot_until,
+            lease,
+        };
+        (taken, left)
+    }
+
+    /// Ends rows that are still ours, within a bound; `reply` gets how many that were.
+    pub(crate) fn expire(
+        self,
+        ctx: &LockContext,
+        rows: Vec<OwnRow>,
+        reply: impl FnOnce(Result<usize>) + Send + 'static,
+    ) {
+        let errand = Errand::new(&self);
+        let ctx = ctx.clone();
+        self.runtime().spawn(async move {
+            reply(errand.keeper().errands().expire(&ctx, rows, RELEASE).await);
+        });
+    }
+
+    /// Ends the renewals of a lease, and waits, with a bound, for the one that is under way.
+    pub(super) async fn stop_renewing(&self, id: u64) {
+        let batch = self.shared.holdings().remove(id);
+        self.shared.changed.notify_one();
+        let Some(number) = batch else {
+            return;
+        };
+        let mut finished = self.shared.finished.subscribe();
+        let over = finished.wait_for(|finished| *finished >= number);
+        if timeout(LAST_RENEWAL, over).await.is_err() {
+            self.shared.abandoned.send_replace(number);
+        }
+    }
+}
+
+/// What an acquisition writes into its rows: the owner, readable, and a nonce that nobody else has.
+fn new_value(ctx: &LockContext) -> Arc<str> {
+    format!("{}:{:016x}", ctx.owner(), rand::random::<u64>()).into()
+}
+
+impl Shared {
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(super) fn holdings(&self) -> MutexGuard<'_, Holdings> {
+        self.holdings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn census(&self) -> MutexGuard<'_, Census> {
+        self.census.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Option<Line>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A keeper that is found again by whoever needs one for the same database and table.
+#[derive(Debug)]
+pub(crate) struct Known {
+    ctx: LockContext,
+    shared: Arc<Shared>,
+    process: u32,
+}
+
+impl Known {
+    pub(crate) fn new(ctx: &LockContext, keeper: &Keeper) -> Self {
+        Self {
+            ctx: ctx.clone(),
+            shared: Arc::clone(&keeper.shared),
+            process: std::process::id(),
+        }
+    }
+
+    /// A handle, if this is the keeper for `ctx` in this process, and is running.
+    pub(crate) fn handle(&self, ctx: &LockContext) -> Option<Keeper> {
+        if self.is_over() || !self.is_of_this_process() || !self.ctx.has_same_table(ctx) {
+            return None;
+        }
+        self.shared.census().handles += 1;
+        Some(Keeper {
+            shared: Arc::clone(&self.shared),
+        })
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.shared.over.load(Ordering::Acquire)
+    }
+
+    /// After a fork, the child has the memory of a keeper but not the keeper.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    pub(crate) fn is(&self, body: &Body) -> bool {
+        body.is_of(&self.shared)
+    }
+
+    /// Has it end as soon as nobody needs it, without keeping connections for later.
+    pub(crate) fn hurry(&self) {
+        self.shared.hurried.store(true, Ordering::Release);
+        self.shared.changed.notify_one();
+    }
+}

@@ -1,0 +1,275 @@
+//! Many leases of one process: one heartbeat, one standing connection, and nobody's trouble becomes
+//! somebody else's.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dislock::{LeaseLock, LockContext, LockContextBuilder, LockStrategy, ScheduleLock};
+
+use crate::support::database::Database;
+use crate::support::proxy::Proxy;
+use crate::support::wait::{self, eventually};
+
+fn builder(database: &Database, key: &str) -> LockContextBuilder {
+    LockContext::builder(database.url(), key)
+}
+
+fn lease(database: &Database, key: &str, ttl: f64) -> LeaseLock {
+    let ctx = builder(database, key)
+        .ttl(Duration::from_secs_f64(ttl))
+        .build()
+        .unwrap();
+    LeaseLock::acquire(&ctx).unwrap()
+}
+
+/// Through a proxy that counts, without the question whether the server knows TLS.
+fn counted(database: &Database, proxy: &Proxy) -> LockContextBuilder {
+    let url = format!("{}?sslmode=disable", database.url_via(proxy));
+    LockContext::builder(url, "a")
+}
+
+/// How many connections the library has to the database.
+fn connections(database: &Database) -> usize {
+    let query = "SELECT count(*) FROM pg_stat_activity \
+                 WHERE datname = current_database() AND application_name LIKE 'dislock:%'";
+    database.value(query).parse().unwrap()
+}
+
+#[test]
+fn thousands_of_leases_are_kept_over_one_connection_by_hot_updates() {
+    const LEASES: usize = 2000;
+    let database = Database::new();
+    let leases: Vec<LeaseLock> = (0..LEASES)
+        .map(|n| lease(&database, &format!("job-{n}"), 6.0))
+        .collect();
+
+    let end = Instant::now() + Duration::from_secs(15);
+    let mut least = usize::MAX;
+    while Instant::now() < end {
+        thread::sleep(Duration::from_millis(500));
+        assert_eq!(leases.iter().filter(|lease| lease.is_lost()).count(), 0);
+        least = least.min(connections(&database));
+    }
+
+    let live = "SELECT count(*) FROM key_value \
+                WHERE key LIKE 'cronjob-lock:lease:%' AND expire_at > now() + interval '1 s'";
+    assert_eq!(database.value(live), LEASES.to_string());
+    assert_eq!(least, 1, "the second connection is closed when idle");
+    let hot = "SELECT n_tup_hot_upd >= 0.95 * n_tup_upd AND n_tup_upd > 10000 \
+               FROM pg_stat_user_tables WHERE relname = 'key_value'";
+    eventually("renewals are counted as HOT updates", || {
+        database.value(hot) == "t"
+    });
+}
+
+#[test]
+fn losing_one_lease_touches_no_other() {
+    let database = Database::new();
+    let [a, b, c] = ["a", "b", "c"].map(|key| lease(&database, key, 3.0));
+
+    database.sql("DELETE FROM key_value WHERE key = 'cronjob-lock:lease:b'");
+
+    eventually("the loss is noticed", || b.is_lost());
+    thread::sleep(Duration::from_secs(4));
+    assert!(!a.is_lost() && !c.is_lost());
+    assert!(b.release().unwrap_err().is_lease_lost());
+    a.release().unwrap();
+    c.release().unwrap();
+}
+
+#[test]
+fn row_that_somebody_has_locked_costs_only_its_own_lease() {
+    let database = Database::new();
+    let [a, b, c] = ["a", "b", "c"].map(|key| lease(&database, key, 3.0));
+    let mut dba = database.session();
+    dba.sql("BEGIN");
+    dba.sql("SELECT 1 FROM key_value WHERE key = 'cronjob-lock:lease:b' FOR UPDATE");
+
+    eventually("the locked lease runs out", || b.is_lost());
+    thread::sleep(Duration::from_secs(4));
+    dba.sql("ROLLBACK");
+
+    assert!(!a.is_lost() && !c.is_lost());
+}
+
+#[test]
+fn lease_survives_a_lock_on_its_row_that_is_gone_in_time() {
+    let database = Database::new();
+    let lease = lease(&database, "a", 6.0);
+    let mut dba = database.session();
+    dba.sql("BEGIN");
+    dba.sql("SELECT 1 FROM key_value FOR UPDATE");
+    thread::sleep(Duration::from_millis(2500));
+    dba.sql("ROLLBACK");
+
+    thread::sleep(Duration::from_secs(5));
+    assert!(!lease.is_lost());
+    lease.release().unwrap();
+}
+
+#[test]
+fn locked_row_holds_up_neither_other_acquisitions_nor_releases() {
+    let database = Database::new();
+    let first = lease(&database, "first", 30.0);
+    database.put("cronjob-lock:lease:locked", "somebody", -1.0);
+    let mut dba = database.session();
+    dba.sql("BEGIN");
+    dba.sql("SELECT 1 FROM key_value WHERE key = 'cronjob-lock:lease:locked' FOR UPDATE");
+    let stuck = builder(&database, "locked")
+        .connect_timeout(Duration::from_secs(3))
+        .build()
+        .unwrap();
+
+    let started = Instant::now();
+    thread::scope(|scope| {
+        let stuck = scope.spawn(|| {
+            let outcome = LeaseLock::acquire(&stuck);
+            (outcome, started.elapsed())
+        });
+        for n in 0..20 {
+            let database = &database;
+            let ctx = builder(database, &format!("free-{n}")).build().unwrap();
+            scope.spawn(move || {
+                LeaseLock::acquire(&ctx).unwrap().release().unwrap();
+                assert!(started.elapsed() < Duration::from_secs(2));
+            });
+        }
+        let (outcome, took) = stuck.join().unwrap();
+        assert!(outcome.is_err());
+        assert!(took < Duration::from_secs(8), "{took:?}");
+    });
+    first.release().unwrap();
+}
+
+#[test]
+fn release_of_a_locked_row_is_bounded_and_done_when_the_lock_is_gone() {
+    let database = Database::new();
+    let lease = lease(&database, "a", 60.0);
+    let mut dba = database.session();
+    dba.sql("BEGIN");
+    dba.sql("SELECT 1 FROM key_value FOR UPDATE");
+
+    let started = Instant::now();
+    let outcome = lease.release();
+    assert!(outcome.is_err() && started.elapsed() < Duration::from_secs(5));
+    dba.sql("ROLLBACK");
+
+    eventually("the row is expired", || {
+        database.row("cronjob-lock:lease:a").unwrap().seconds_left <= 0.0
+    });
+}
+
+#[test]
+fn release_is_bounded_while_the_network_is_silent() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    let ctx = LockContext::builder(database.url_via(&proxy), "a")
+        .ttl(Duration::from_secs(30))
+        .heartbeat_interval(Duration::from_secs(1))
+        .build()
+        .unwrap();
+    let lease = LeaseLock::acquire(&ctx).unwrap();
+    proxy.silence();
+    thread::sleep(Duration::from_millis(1500));
+
+    let started = Instant::now();
+    let outcome = lease.release();
+
+    assert!(outcome.is_err() && started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn one_lease_run_makes_two_connections_and_four_round_trips() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    let ctx = counted(&database, &proxy).build().unwrap();
+
+    let lease = LeaseLock::acquire(&ctx).unwrap();
+    assert_eq!(proxy.connections(), 1);
+    assert_eq!(connections(&database), 1);
+    lease.release().unwrap();
+
+    assert_eq!(proxy.connections(), 2);
+    assert_eq!(proxy.round_trips(), 4);
+    eventually("both are closed when idle", || connections(&database) == 0);
+}
+
+#[test]
+fn schedule_lock_leaves_no_connection_behind() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    let ctx = counted(&database, &proxy)
+        .schedule("0 0 1 1 *")
+        .build()
+        .unwrap();
+
+    let _slot = ScheduleLock::acquire(&ctx).unwrap();
+
+    wait::value("it is closed", Duration::from_secs(1), || {
+        (connections(&database) == 0).then_some(())
+    });
+    assert_eq!(proxy.round_trips(), 3);
+}
+
+#[test]
+fn both_locks_are_taken_over_one_connection_in_five_round_trips_with_the_release() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    let ctx = counted(&database, &proxy)
+        .schedule("0 0 1 1 *")
+        .build()
+        .unwrap();
+    let both = [LockStrategy::Schedule, LockStrategy::Lease];
+
+    dislock::with_locks(&ctx, &both, |_| {
+        assert_eq!(connections(&database), 1);
+        Ok::<_, dislock::Error>(())
+    })
+    .unwrap();
+
+    assert_eq!(proxy.round_trips(), 5);
+}
+
+#[test]
+fn acquisitions_while_leases_are_held_share_a_second_connection() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    let url = database.url_via(&proxy);
+    let acquire = |key: String| {
+        let ctx = LockContext::builder(&url, key).build().unwrap();
+        LeaseLock::acquire(&ctx).unwrap()
+    };
+    let first = acquire("first".to_owned());
+
+    let more: Vec<LeaseLock> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..16)
+            .map(|n| scope.spawn(move || acquire(format!("more-{n}"))))
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+
+    assert_eq!(proxy.connections(), 2);
+    drop((first, more));
+    assert_eq!(proxy.connections(), 2);
+    let live = "SELECT count(*) FROM key_value \
+                WHERE key LIKE 'cronjob-lock:lease:%' AND expire_at > now()";
+    assert_eq!(database.value(live), "0");
+}
+
+#[test]
+fn blocking_calls_work_inside_async_runtimes() {
+    let database = Database::new();
+    let runtimes = [
+        tokio::runtime::Builder::new_current_thread(),
+        tokio::runtime::Builder::new_multi_thread(),
+    ];
+    for mut builder in runtimes {
+        let runtime = builder.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let lease = lease(&database, "a", 30.0);
+            assert!(!lease.is_lost());
+            lease.release().unwrap();
+            drop(self::lease(&database, "b", 30.0));
+        });
+    }
+}

@@ -1,0 +1,142 @@
+//! Waiting for a lease that somebody else has.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dislock::{LeaseLock, LockContext};
+
+use crate::support::database::Database;
+use crate::support::server::{Server, Stop};
+use crate::support::wait::eventually;
+
+fn context(url: String, wait: Duration) -> LockContext {
+    LockContext::builder(url, "job").wait(wait).build().unwrap()
+}
+
+/// Waits for the lease on a thread; answers when it was acquired.
+fn waiter(url: String, wait: Duration) -> thread::JoinHandle<(LeaseLock, Instant)> {
+    thread::spawn(move || {
+        let lease = LeaseLock::acquire(&context(url, wait)).unwrap();
+        (lease, Instant::now())
+    })
+}
+
+fn eventually_listens(database: &Database) {
+    let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND query LIKE 'SELECT NOW(), seen%' AND state = 'idle'";
+    eventually("somebody waits", || database.value(query) == "1");
+}
+
+#[test]
+fn release_wakes_a_waiter_at_once() {
+    let database = Database::new();
+    // Another user is another keeper, as in another process.
+    let role = database.role("LOGIN SUPERUSER PASSWORD 'x'");
+    let holder = LeaseLock::acquire(&context(database.url(), Duration::ZERO)).unwrap();
+    let mut delays = Vec::new();
+    let mut holder = Some(holder);
+    for n in 0..5 {
+        let url = match n % 2 {
+            0 => database.url_as(&role, "x"),
+            _ => database.url(),
+        };
+        let waiter = waiter(url, Duration::MAX);
+        eventually_listens(&database);
+        thread::sleep(Duration::from_millis(20 * n));
+        let released = Instant::now();
+        holder.take().unwrap().release().unwrap();
+        let (lease, acquired) = waiter.join().unwrap();
+        delays.push(acquired.duration_since(released));
+        holder = Some(lease);
+    }
+    delays.sort();
+    assert!(delays[2] < Duration::from_millis(100), "{delays:?}");
+}
+
+#[test]
+fn waiter_gets_the_lease_when_a_dead_holders_row_expires() {
+    let database = Database::new();
+    database.put("cronjob-lock:lease:job", "dead", 2.5);
+    let expires = Instant::now() + Duration::from_millis(2500);
+
+    let (_lease, acquired) = waiter(database.url(), Duration::MAX).join().unwrap();
+
+    let late = acquired.saturating_duration_since(expires);
+    assert!(late < Duration::from_millis(500), "{late:?}");
+}
+
+#[test]
+fn row_that_is_freed_without_an_announcement_is_found_by_looking() {
+    let database = Database::new();
+    database.put("cronjob-lock:lease:job", "somebody", 600.0);
+    let waiter = waiter(database.url(), Duration::MAX);
+    eventually_listens(&database);
+
+    let freed = Instant::now();
+    database.sql("DELETE FROM key_value WHERE key = 'cronjob-lock:lease:job'");
+
+    let (_lease, acquired) = waiter.join().unwrap();
+    let late = acquired.duration_since(freed);
+    assert!(late < Duration::from_millis(1500), "{late:?}");
+}
+
+#[test]
+fn wait_that_is_over_says_who_has_the_lease() {
+    let database = Database::new();
+    database.put("cronjob-lock:lease:job", "somebody", 600.0);
+
+    let started = Instant::now();
+    let busy = LeaseLock::acquire(&context(database.url(), Duration::from_millis(1200)));
+
+    let busy = busy.unwrap_err();
+    assert!(busy.is_not_acquired());
+    assert_eq!(busy.holder(), Some("somebody"));
+    let waited = started.elapsed();
+    assert!(waited >= Duration::from_millis(1200) && waited < Duration::from_secs(3));
+}
+
+#[test]
+fn database_restart_does_not_end_the_wait() {
+    let server = Server::start();
+    let database = server.database();
+    database.put("cronjob-lock:lease:job", "somebody", 600.0);
+    let waiter = waiter(database.url(), Duration::MAX);
+    eventually_listens(&database);
+
+    server.restart(Stop::Immediate);
+    assert!(!waiter.is_finished());
+    database.sql("DELETE FROM key_value");
+
+    let _ = waiter.join().unwrap();
+}
+
+#[test]
+fn wait_ends_when_the_table_is_gone() {
+    let database = Database::new();
+    database.put("cronjob-lock:lease:job", "somebody", 600.0);
+    let ctx = context(database.url(), Duration::MAX);
+    let waiter = thread::spawn(move || LeaseLock::acquire(&ctx).map(drop));
+    eventually_listens(&database);
+
+    database.sql("DROP TABLE key_value");
+
+    let error = waiter.join().unwrap().unwrap_err();
+    assert!(error.to_string().contains("does not exist"), "{error}");
+}
+
+#[test]
+fn many_waiters_of_one_process_share_a_connection() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    database.put("cronjob-lock:lease:job", "somebody", 600.0);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..10)
+            .map(|_| {
+                let ctx = context(database.url_via(&proxy), Duration::from_secs(2));
+                scope.spawn(move || LeaseLock::acquire(&ctx).unwrap_err().is_not_acquired())
+            })
+            .collect();
+        assert!(threads.into_iter().all(|t| t.join().unwrap()));
+    });
+    assert!(proxy.connections() <= 2, "{}", proxy.connections());
+}
