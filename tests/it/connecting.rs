@@ -265,7 +265,7 @@ fn the_heartbeat_finds_the_new_primary_within_the_lease() {
     let renewed_on = |server: &Server| {
         let query = format!(
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'dislock:job' \
-             AND query LIKE 'UPDATE%' AND datname = '{}'",
+             AND query LIKE '%UPDATE%' AND datname = '{}'",
             database.name()
         );
         server.address().sql(&query)[0][0].as_deref() != Some("0")
