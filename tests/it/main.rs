@@ -3,6 +3,7 @@
 //!
 //! Every test has its own database and so its own locks; all run in parallel.
 
+#![cfg(target_os = "linux")] // as the program
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,6 +20,8 @@ mod harness;
 mod herd;
 mod keeper;
 mod lease;
+mod library;
+mod lost_answers;
 mod mixed_fleet;
 mod random_faults;
 mod round_trips;
