@@ -151,9 +151,9 @@ fn a_start_within_the_tolerance_before_a_tick_belongs_to_that_tick() {
 ///
 /// A zone may be some seconds off, but not on the first day of the year 2000: hence the summer time.
 /// On the days without it, this takes up to a minute.
-fn wait_for_the_last_seconds_of_a_minute(database: &Database, seconds: u8) {
+fn wait_for_the_last_seconds_of_a_minute(database: &Database, seconds: f64) {
     let left = "60 - extract(second FROM clock_timestamp())";
-    let ahead = format!("floor(extract(second FROM now()) + {seconds})::int");
+    let ahead = format!("ceil(extract(second FROM now()) + {seconds})::int");
     let offset: u8 = database
         .value(&format!("SELECT (60 - {ahead} % 60) % 60"))
         .parse()
@@ -172,7 +172,7 @@ fn wait_for_the_last_seconds_of_a_minute(database: &Database, seconds: u8) {
 fn around_a_boundary_each_of_the_two_ticks_is_started_once() {
     let database = Database::new();
     let dislock = Dislock::schedule(database.url(), "* * * * *");
-    wait_for_the_last_seconds_of_a_minute(&database, 5);
+    wait_for_the_last_seconds_of_a_minute(&database, 5.0);
     let end = Instant::now() + Duration::from_secs(7);
 
     // Every 50 ms, from well before the tolerance of one second until well after the boundary.
@@ -194,7 +194,7 @@ fn a_slot_that_ends_between_the_clock_and_the_row_is_computed_again() {
     let database = Database::new();
     let proxy = database.proxy();
     proxy.slow_down(Duration::from_millis(500));
-    wait_for_the_last_seconds_of_a_minute(&database, 2);
+    wait_for_the_last_seconds_of_a_minute(&database, 2.2);
 
     // The server tells the time after 1.5 s, and is to write the row after 2.5.
     let run = Dislock::schedule(database.url_via(&proxy) + "?sslmode=disable", "* * * * *")
