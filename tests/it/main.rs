@@ -11,11 +11,14 @@
     reason = "a test may panic; that is how it fails"
 )]
 
+mod administration;
 mod cannot_lock;
+mod check;
 mod command;
 mod configuration;
 mod connecting;
 mod faults;
+mod fencing;
 mod harness;
 mod herd;
 mod keeper;
