@@ -40,7 +40,10 @@
 //!
 //! All calls block the calling thread, within bounds that each of them states, and do their I/O on
 //! threads of their own. Inside an async runtime they work, and block the thread they are called on.
+//! The feature `aio` adds the same calls as async functions, in the module `aio`.
 
+#[cfg(feature = "aio")]
+pub mod aio;
 #[cfg(all(feature = "cli", target_os = "linux"))]
 #[doc(hidden)]
 pub mod cli;

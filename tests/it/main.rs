@@ -10,6 +10,8 @@
     reason = "a test may panic; that is how it fails"
 )]
 
+#[cfg(feature = "aio")]
+mod aio;
 mod harness;
 mod keeper;
 mod random_faults;
