@@ -11,7 +11,7 @@ use crate::rules::lease::{LeaseTiming, Loss};
 use crate::rules::slot;
 
 /// The table when none is named.
-const DEFAULT_TABLE: &str = "key_value";
+pub(crate) const DEFAULT_TABLE: &str = "key_value";
 const DEFAULT_TTL: Duration = Duration::from_secs(60);
 const DEFAULT_KILL_GRACE: Duration = Duration::from_secs(10);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -21,6 +21,10 @@ const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 const LONGEST_NAME: usize = 1024;
 /// PostgreSQL cuts longer identifiers off, silently.
 const LONGEST_IDENTIFIER: usize = 63;
+/// What the keys of the rows of a slot, of a lease, and of the count of acquisitions begin with.
+pub(crate) const SCHEDULE_PREFIX: &str = "cronjob-lock:schedule:";
+pub(crate) const LEASE_PREFIX: &str = "cronjob-lock:lease:";
+pub(crate) const FENCE_PREFIX: &str = "cronjob-lock:fence:";
 
 /// A way of locking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,6 +90,18 @@ impl TableName {
     /// Quoted, to be put into a statement.
     pub(crate) fn sql(&self) -> &str {
         &self.sql
+    }
+
+    /// The schema, if one was named.
+    pub(crate) fn schema(&self) -> Option<&str> {
+        self.plain.split_once('.').map(|(schema, _)| schema)
+    }
+
+    /// Without the schema.
+    pub(crate) fn name(&self) -> &str {
+        self.plain
+            .split_once('.')
+            .map_or(&*self.plain, |(_, name)| name)
     }
 }
 
@@ -163,17 +179,17 @@ impl LockContext {
 
     /// The key of the row that holds a slot of the schedule.
     pub(crate) fn schedule_key(&self) -> String {
-        format!("cronjob-lock:schedule:{}", self.settings.lock_key)
+        format!("{SCHEDULE_PREFIX}{}", self.settings.lock_key)
     }
 
     /// The key of the row that holds the lease.
     pub(crate) fn lease_key(&self) -> String {
-        format!("cronjob-lock:lease:{}", self.settings.lock_key)
+        format!("{LEASE_PREFIX}{}", self.settings.lock_key)
     }
 
     /// The key of the row that counts acquisitions.
     pub(crate) fn fence_key(&self) -> String {
-        format!("cronjob-lock:fence:{}", self.settings.lock_key)
+        format!("{FENCE_PREFIX}{}", self.settings.lock_key)
     }
 
     pub(crate) fn settings(&self) -> &Settings {

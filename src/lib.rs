@@ -42,6 +42,8 @@
 //! threads of their own. Inside an async runtime they work, and block the thread they are called on.
 //! The feature `aio` adds the same calls as async functions, in the module `aio`.
 
+#[cfg(all(feature = "cli", target_os = "linux"))]
+mod admin;
 #[cfg(feature = "aio")]
 pub mod aio;
 #[cfg(all(feature = "cli", target_os = "linux"))]

@@ -6,6 +6,11 @@
 
 use std::ffi::OsString;
 
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+
+use super::admin_args::{AdminArgs, Task};
+
 /// Examples and exit codes, below the long help.
 const AFTER_LONG_HELP: &str = "\
 Examples:
@@ -17,6 +22,12 @@ Examples:
 
   Everything by variables, as in a container:
     LOCK_KEY=report LOCK_STRATEGY=lease dislock DATABASE_URL ./report.sh
+
+  Once, then whenever something looks odd:
+    dislock --init DATABASE_URL
+    dislock --check --key report --cron '*/5 * * * *' DATABASE_URL ./report.sh
+    dislock --list DATABASE_URL
+    dislock --release importer --force DATABASE_URL
 
 Exit codes:
   the command's own; 128 + n when signal n ended it
@@ -37,7 +48,8 @@ Exit codes:
 #[command(
     name = "dislock",
     version,
-    override_usage = "dislock [OPTIONS] <URL_ENV_NAME> <COMMAND> [ARGS]...",
+    override_usage = "dislock [OPTIONS] <URL_ENV_NAME> <COMMAND> [ARGS]...\n       \
+        dislock [OPTIONS] --init|--list|--release <KEY>|--prune <AGE>|--check <URL_ENV_NAME>",
     after_help = "More, with examples and exit codes: dislock --help",
     after_long_help = AFTER_LONG_HELP,
     max_term_width = 100,
@@ -52,8 +64,8 @@ pub(crate) struct Args {
     // is, whereas it would still look for options between two positionals.
     #[arg(
         value_names = ["URL_ENV_NAME", "COMMAND"],
-        num_args = 2..,
-        required = true,
+        num_args = 1..,
+        required_unless_present_any = ["completions", "man"],
         trailing_var_arg = true
     )]
     pub(crate) words: Vec<OsString>,
@@ -182,16 +194,65 @@ pub(crate) struct Args {
     /// DEBUG, INFO, WARNING, ERROR or CRITICAL [env: CRONJOB_LOCK_LOG_LEVEL] [default: WARNING]
     #[arg(long, value_name = "LEVEL", help_heading = "Run")]
     pub(crate) log_level: Option<OsString>,
+
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+impl Args {
+    /// Reads `argv`. Help and version come back as errors, as clap has it.
+    pub(crate) fn read<T: Into<OsString> + Clone>(
+        argv: impl IntoIterator<Item = T>,
+    ) -> Result<Self, clap::Error> {
+        let args = Self::try_parse_from(argv)?;
+        args.check_words()?;
+        Ok(args)
+    }
+
+    /// What is to be done in place of a run.
+    pub(crate) fn task(&self) -> Option<Task> {
+        self.admin.task()
+    }
+
+    /// What goes together: a run has a command after the URL's variable, and most tasks have nothing there.
+    fn check_words(&self) -> Result<(), clap::Error> {
+        let refuse = |kind, message: &str| Err(Self::command().error(kind, message));
+        if let Some((option, task)) = self.admin.stray() {
+            return refuse(
+                ErrorKind::MissingRequiredArgument,
+                &format!("{option} only goes with {task}"),
+            );
+        }
+        match (self.task(), &*self.words) {
+            (None, [_]) => refuse(
+                ErrorKind::MissingRequiredArgument,
+                "a command has to follow the name of the variable that holds the database URL",
+            ),
+            // Not shown: whoever mistakes the URL for its name must not find it in a log.
+            (Some(task), [_, ..]) if matches!(task, Task::Completions(_) | Task::Man) => refuse(
+                ErrorKind::TooManyValues,
+                &format!("nothing may follow {}", task.option()),
+            ),
+            (Some(task), [_, _, ..]) if task != Task::Check => refuse(
+                ErrorKind::TooManyValues,
+                &format!(
+                    "with {} nothing may follow the name of the variable that holds the database \
+                     URL; options come before it",
+                    task.option()
+                ),
+            ),
+            _ => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{CommandFactory, Parser, error::ErrorKind};
     use std::os::unix::ffi::OsStringExt;
 
     fn parse(line: &[&str]) -> Result<Args, clap::Error> {
-        Args::try_parse_from(std::iter::once("dislock").chain(line.iter().copied()))
+        Args::read(std::iter::once("dislock").chain(line.iter().copied()))
     }
 
     #[test]
@@ -236,7 +297,7 @@ mod tests {
             odd.clone(),
             odd.clone(),
         ];
-        let args = Args::try_parse_from(line).unwrap();
+        let args = Args::read(line).unwrap();
         assert_eq!(args.key, Some(odd.clone()));
         assert_eq!(args.words[1..], [odd.clone(), odd]);
     }
@@ -270,6 +331,57 @@ mod tests {
             let error = parse(line).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line:?}");
             assert!(error.use_stderr(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_task_takes_the_place_of_a_command() {
+        let cases: &[(&[&str], Task)] = &[
+            (&["--init", "U"], Task::Init),
+            (
+                &["--list", "--json", "U"],
+                Task::List {
+                    all: false,
+                    json: true,
+                },
+            ),
+            (
+                &["--release", "-k", "--force", "U"],
+                Task::Release {
+                    key: "-k".into(),
+                    force: true,
+                },
+            ),
+            (&["--prune", "-1", "U"], Task::Prune { age: "-1".into() }),
+            (&["--check", "--key", "k", "U"], Task::Check),
+            (&["--check", "U", "ls", "--init"], Task::Check),
+            (&["--man"], Task::Man),
+        ];
+        for (line, task) in cases {
+            assert_eq!(parse(line).unwrap().task().as_ref(), Some(task), "{line:?}");
+        }
+        assert_eq!(parse(&["U", "--init"]).unwrap().task(), None);
+    }
+
+    #[test]
+    fn two_tasks_or_words_after_one_are_usage_errors() {
+        let cases: &[&[&str]] = &[
+            &["--init", "--list", "U"],
+            &["--release", "k", "--prune", "1", "U"],
+            &["--check", "--man", "U"],
+            &["--list"],
+            &["--list", "U", "--json"],
+            &["--init", "U", "ls"],
+            &["--man", "U"],
+            &["--json", "U", "ls"],
+            &["--all", "--init", "U"],
+            &["--force", "--list", "U"],
+            &["--release", "U"],
+            &["--prune", "--force", "U"],
+            &["--completions", "tcsh"],
+        ];
+        for line in cases {
+            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line:?}");
         }
     }
 

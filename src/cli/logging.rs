@@ -13,6 +13,8 @@ use std::panic::Location;
 use jiff::{Timestamp, tz::TimeZone};
 use log::{Level, LevelFilter};
 
+use super::terminal::printable;
+
 /// Records of this crate; also what its targets start with.
 const OURS: &str = env!("CARGO_PKG_NAME");
 
@@ -79,19 +81,11 @@ fn name(level: Level) -> &'static str {
     }
 }
 
-/// One record as one line: characters that would end the line or steer a terminal are escaped.
+/// One record as one line, whatever is in it.
 fn line(at: Timestamp, zone: &TimeZone, level: &str, message: &str) -> String {
     let at = zone.to_datetime(at);
-    let mut line = format!("{} [{level}] ", at.strftime("%Y-%m-%d %H:%M:%S"));
-    for c in message.chars() {
-        if c.is_control() {
-            line.extend(c.escape_default());
-        } else {
-            line.push(c);
-        }
-    }
-    line.push('\n');
-    line
+    let at = at.strftime("%Y-%m-%d %H:%M:%S");
+    format!("{at} [{level}] {}\n", printable(message))
 }
 
 #[cfg(test)]

@@ -3,21 +3,26 @@
 //! Standard output belongs to the command. What dislock has to say goes to stderr, and a stderr that
 //! is closed or broken changes neither what is done nor the exit code.
 
+mod admin;
+mod admin_args;
 mod args;
 mod input;
+mod json;
+mod listing;
 mod logging;
+mod report;
 mod settings;
+mod terminal;
 mod values;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 use crate::command::{Signals, fork_guardian, run};
 use crate::error::{Error, Kind};
 use crate::rules::outcome;
 use args::Args;
+use input::Env;
 use settings::Settings;
 
 /// Runs the program. A panic is a runtime failure like any other, and has its exit code (1) rather
@@ -31,7 +36,7 @@ pub fn main() -> ExitCode {
 
 /// From the arguments to the exit code.
 fn program() -> i32 {
-    let args = match Args::try_parse() {
+    let args = match Args::read(std::env::args_os()) {
         Ok(args) => args,
         Err(answer) => {
             // Help and version to stdout, a usage error to stderr; where that is broken, nothing can
@@ -40,15 +45,15 @@ fn program() -> i32 {
             return answer.exit_code();
         }
     };
+    let env = |name: &str| std::env::var_os(name);
+    if let Some(task) = args.task() {
+        start_logging(&args, &env);
+        return admin::perform(&task, &args, &env);
+    }
     // Both have to come before the first thread: the signals, because a thread that does not block
     // them dies of them, and the guardian, so that it shares as little as possible with us.
     let supervision = Signals::block().and_then(|signals| Ok((signals, fork_guardian()?)));
-    let env = |name: &str| std::env::var_os(name);
-    let (level, unknown_level) = settings::log_level(&args, &env);
-    logging::init(level);
-    if let Some(bad) = unknown_level {
-        log::warn!("{bad}");
-    }
+    start_logging(&args, &env);
     let settings = match settings::resolve(&args, &env) {
         Ok(settings) => settings,
         Err(bad) => {
@@ -73,6 +78,14 @@ fn program() -> i32 {
             )
         })
         .unwrap_or_else(|error| failed(&error, settings.conflict_exit_code))
+}
+
+fn start_logging(args: &Args, env: Env<'_>) {
+    let (level, unknown_level) = settings::log_level(args, env);
+    logging::init(level);
+    if let Some(bad) = unknown_level {
+        log::warn!("{bad}");
+    }
 }
 
 /// Logs how a run failed; its exit code.

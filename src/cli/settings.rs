@@ -52,11 +52,7 @@ pub(crate) fn resolve(args: &Args, env: Env<'_>) -> Result<Settings, BadInput> {
         None => (OsStr::new(""), [].as_slice()),
     };
     let (url_name, url) = database_url(url_name, env)?;
-    let mut reader = Reader {
-        args,
-        env,
-        given: Vec::new(),
-    };
+    let mut reader = Reader::new(args, env);
     let strategies = reader
         .read(&input::STRATEGY, &values::STRATEGIES)?
         .unwrap_or_else(|| vec![LockStrategy::Schedule]);
@@ -113,6 +109,40 @@ pub(crate) fn resolve(args: &Args, env: Env<'_>) -> Result<Settings, BadInput> {
     })
 }
 
+/// What an operator's command needs: the database, the table, and as whom. It is no lock; where a
+/// lock's key would stand, `subject` tells the server's activity view what is being done.
+pub(crate) fn administration(
+    args: &Args,
+    env: Env<'_>,
+    subject: &str,
+) -> Result<LockContext, BadInput> {
+    let word = args
+        .words
+        .first()
+        .map_or(OsStr::new(""), OsString::as_os_str);
+    let (url_name, url) = database_url(word, env)?;
+    let mut reader = Reader::new(args, env);
+    let mut builder = LockContext::builder(url, subject);
+    if let Some(table) = reader.read(&input::TABLE, &values::TRIMMED)? {
+        builder = builder.table(table);
+    }
+    if let Some(owner) = reader.read(&input::OWNER, &values::TRIMMED)? {
+        builder = builder.owner(owner);
+    }
+    if let Some(timeout) = reader.read(&input::CONNECT_TIMEOUT, &values::SECONDS)? {
+        builder = builder.connect_timeout(timeout);
+    }
+    builder
+        .build_with(env)
+        .map_err(|error| reader.in_given_names(&error, url_name))
+}
+
+/// Both kinds, unless a strategy is named.
+pub(crate) fn kinds_to_release(args: &Args, env: Env<'_>) -> Result<Vec<LockStrategy>, BadInput> {
+    let named = Reader::new(args, env).read(&input::STRATEGY, &values::STRATEGIES)?;
+    Ok(named.unwrap_or_else(|| vec![LockStrategy::Schedule, LockStrategy::Lease]))
+}
+
 /// The variable's name in `word`, and the URL in that variable. A word that names nothing is shown
 /// only if it could be a name: it may be the URL itself, with a password in it.
 fn database_url<'w>(word: &'w OsStr, env: Env<'_>) -> Result<(&'w str, String), BadInput> {
@@ -157,7 +187,15 @@ struct Reader<'a> {
     given: Vec<Given>,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(args: &'a Args, env: Env<'a>) -> Self {
+        Self {
+            args,
+            env,
+            given: Vec::new(),
+        }
+    }
+
     fn read<T>(&mut self, input: &'static Input, form: &Form<T>) -> Result<Option<T>, BadInput> {
         let Some(given) = input.find(self.args, self.env) else {
             return Ok(None);

@@ -92,6 +92,25 @@ fn seconds(text: &str) -> Option<Duration> {
         .then(|| Duration::try_from_secs_f64(number).unwrap_or(Duration::MAX))
 }
 
+/// An age in whole seconds, or with a unit: `90s`, `30m`, `12h`, `7d`, `4w`; at most 100 years.
+pub(crate) fn age(text: &str) -> Option<Duration> {
+    const LONGEST: u64 = 100 * 366 * 24 * 60 * 60;
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text.strip_prefix(digits)? {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        "w" => 7 * 24 * 60 * 60,
+        _ => return None,
+    };
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let seconds = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+    (seconds <= LONGEST).then(|| Duration::from_secs(seconds))
+}
+
 fn strategy(item: &str) -> Option<LockStrategy> {
     match item.trim().to_ascii_lowercase().as_str() {
         "schedule" => Some(LockStrategy::Schedule),
@@ -148,6 +167,36 @@ mod tests {
         assert_eq!((WAIT.read)("2"), Some(Duration::from_secs(2)));
         assert_eq!((WAIT.read)("-1"), None);
         assert_eq!((SECONDS.read)("forever"), None);
+    }
+
+    #[test]
+    fn ages_are_whole_numbers_with_a_unit() {
+        let seconds = |s| Some(Duration::from_secs(s));
+        let cases = [
+            ("0", seconds(0)),
+            ("3600", seconds(3_600)),
+            ("90s", seconds(90)),
+            ("30m", seconds(1_800)),
+            ("12h", seconds(43_200)),
+            ("7d", seconds(604_800)),
+            ("4w", seconds(2_419_200)),
+            ("", None),
+            ("d", None),
+            ("-1d", None),
+            ("1.5h", None),
+            ("7 d", None),
+            ("7D", None),
+            ("1d12h", None),
+            ("7days", None),
+            ("1e3", None),
+            ("36601d", None),
+            ("99999999999999999999", None),
+            ("18446744073709551615w", None),
+            ("٧d", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(age(text), expected, "{text:?}");
+        }
     }
 
     #[test]

@@ -10,6 +10,8 @@ use nix::unistd::{AccessFlags, eaccess};
 
 use crate::error::{Error, Kind, StartFailure};
 
+const NOT_FOUND: &str = "command not found";
+const NOT_EXECUTABLE: &str = "it cannot be executed";
 /// Where `execvp` looks when there is no `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
@@ -42,7 +44,7 @@ impl CommandLine {
         Ok(Self { file, args })
     }
 
-    pub(super) fn file(&self) -> &Path {
+    pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
@@ -56,15 +58,17 @@ impl CommandLine {
             .args
             .first()
             .map_or(OsStr::new(""), OsString::as_os_str);
-        let (failure, what) = match errno {
-            Errno::ENOENT | Errno::ENOTDIR if self.file.exists() => {
-                (StartFailure::NotFound, "its interpreter is missing")
-            }
-            Errno::ENOENT | Errno::ENOTDIR => (StartFailure::NotFound, "command not found"),
-            Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE => {
-                return Error::system(format!("cannot start {program:?}"), io::Error::from(errno));
-            }
-            _ => (StartFailure::NotExecutable, "it cannot be executed"),
+        let missing = matches!(errno, Errno::ENOENT | Errno::ENOTDIR);
+        let crowded = [Errno::EAGAIN, Errno::ENOMEM, Errno::EMFILE, Errno::ENFILE];
+        if crowded.contains(&errno) {
+            return Error::system(format!("cannot start {program:?}"), io::Error::from(errno));
+        }
+        let (failure, what) = if missing && self.file.exists() {
+            (StartFailure::NotFound, "its interpreter is missing")
+        } else if missing {
+            (StartFailure::NotFound, NOT_FOUND)
+        } else {
+            (StartFailure::NotExecutable, NOT_EXECUTABLE)
         };
         start_error(program, failure, what, io::Error::from(errno))
     }
@@ -124,19 +128,14 @@ fn executable(file: &Path) -> Result<(), Errno> {
 }
 
 fn not_found(program: &OsStr, why: Errno) -> Error {
-    start_error(
-        program,
-        StartFailure::NotFound,
-        "command not found",
-        why.into(),
-    )
+    start_error(program, StartFailure::NotFound, NOT_FOUND, why.into())
 }
 
 fn not_executable(program: &OsStr, why: Errno) -> Error {
     start_error(
         program,
         StartFailure::NotExecutable,
-        "it cannot be executed",
+        NOT_EXECUTABLE,
         why.into(),
     )
 }

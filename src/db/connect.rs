@@ -2,7 +2,8 @@
 //!
 //! Hosts are tried in order, or shuffled when asked. Each address gets `connect_timeout`, and never
 //! more than its share of the time that is left, so that a first host which swallows packets leaves
-//! time for the second. The search goes on after whatever may be that one host's trouble: no address,
+//! time for the second. Addresses of one host share only the time until one of them answers: they
+//! mostly lead to one server, and a slow one needs its time. The search goes on after whatever may be that one host's trouble: no address,
 //! no route, no answer, a lost connection, a server that is starting up or is of the wrong kind. It
 //! ends with the first real answer: what one server refuses (a password, a certificate), the next is
 //! not asked for.
@@ -27,7 +28,7 @@ use tokio_postgres::{AsyncMessage, Client};
 pub(crate) use error::{ConnectError, is_connection_loss};
 
 use self::attempt::{Driver, Encryption};
-use self::error::Failure;
+use self::error::Reason;
 use self::socket::{Address, addresses};
 use self::stream::Encrypted;
 use super::conninfo::{Conninfo, Host, LoadBalanceHosts, TargetSessionAttrs, TlsOptions};
@@ -119,6 +120,18 @@ impl Connection {
         &self.client
     }
 
+    /// The server that was found.
+    #[cfg(all(feature = "cli", target_os = "linux"))]
+    pub(crate) fn host(&self) -> &Host {
+        &self.peer.host
+    }
+
+    /// Whether what is sent is encrypted.
+    #[cfg(all(feature = "cli", target_os = "linux"))]
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(self.peer.encryption, Encryption::Tls)
+    }
+
     /// Asks the server to stop the statement that is running, over a connection of its own.
     ///
     /// Returns at once and tells nobody how it went: the request may come too late anyway.
@@ -131,7 +144,7 @@ impl Connection {
             token
                 .cancel_query_raw(stream, Encrypted)
                 .await
-                .map_err(Failure::Login)
+                .map_err(Reason::Login)
         };
         self.runtime.spawn(async move {
             match timeout(CANCEL_LIMIT, request).await {
@@ -168,23 +181,23 @@ pub(crate) async fn connect(
         vec![wanted]
     };
 
-    let mut failures = Vec::new();
+    let mut reasons = Vec::new();
     for wanted in passes {
         for (i, host) in hosts.iter().enumerate() {
             let rest = hosts.len() - i - 1;
             match try_host(target, host, wanted, deadline, rest).await {
                 Ok(connection) => return Ok(connection),
-                Err(failure) => {
-                    let decisive = !lets_search_go_on(&failure);
-                    failures.push((host.to_string(), failure));
+                Err(reason) => {
+                    let decisive = !lets_search_go_on(&reason);
+                    reasons.push((host.to_string(), reason));
                     if decisive || Instant::now() >= deadline {
-                        return Err(ConnectError::new(failures, decisive));
+                        return Err(ConnectError::new(reasons, decisive));
                     }
                 }
             }
         }
     }
-    Err(ConnectError::new(failures, false))
+    Err(ConnectError::new(reasons, false))
 }
 
 /// Tries every address of a host; `rest` more hosts may need time after it.
@@ -194,24 +207,28 @@ async fn try_host(
     wanted: TargetSessionAttrs,
     deadline: Instant,
     rest: usize,
-) -> Result<Connection, Failure> {
+) -> Result<Connection, Reason> {
     let until = share(target, deadline, rest + 1);
     let mut found = timeout_at(until, addresses(host))
         .await
-        .map_err(|_| Failure::TimedOut)?
-        .map_err(Failure::Lookup)?;
+        .map_err(|_| Reason::TimedOut)?
+        .map_err(Reason::Lookup)?;
     if target.load_balance_hosts == LoadBalanceHosts::Random {
         found.shuffle(&mut rand::rng());
     }
 
-    let mut last = Failure::NoAddress;
+    let mut last = Reason::NoAddress;
     for (i, address) in found.iter().enumerate() {
-        let until = share(target, deadline, found.len() - i + rest);
-        match timeout_at(until, try_address(target, host, address, wanted)).await {
+        let open_by = share(target, deadline, found.len() - i + rest);
+        let done_by = share(target, deadline, 1 + rest);
+        let attempt = try_address(target, host, address, open_by, wanted);
+        match timeout_at(done_by, attempt).await {
             Ok(Ok(connection)) => return Ok(connection),
-            Ok(Err(failure @ (Failure::Socket(_) | Failure::Handshake(..)))) => last = failure,
-            Ok(Err(failure)) => return Err(failure),
-            Err(_) => last = Failure::TimedOut,
+            Ok(Err(reason @ (Reason::Socket(_) | Reason::Handshake(..) | Reason::TimedOut))) => {
+                last = reason;
+            }
+            Ok(Err(reason)) => return Err(reason),
+            Err(_) => last = Reason::TimedOut,
         }
     }
     Err(last)
@@ -225,19 +242,17 @@ fn share(target: &Conninfo, deadline: Instant, candidates: usize) -> Instant {
     now + target.connect_timeout.map_or(fair, |limit| limit.min(fair))
 }
 
-fn lets_search_go_on(failure: &Failure) -> bool {
-    match failure {
-        Failure::Lookup(_)
-        | Failure::NoAddress
-        | Failure::Socket(_)
-        | Failure::Handshake(..)
-        | Failure::TimedOut
-        | Failure::Unsuitable(_) => true,
-        Failure::Login(e) => {
-            is_connection_loss(e) || failure.sqlstate() == Some(CANNOT_CONNECT_NOW)
-        }
-        Failure::Refused(..) => false,
-        Failure::BothWays { tls, plain } => lets_search_go_on(tls) && lets_search_go_on(plain),
+fn lets_search_go_on(reason: &Reason) -> bool {
+    match reason {
+        Reason::Lookup(_)
+        | Reason::NoAddress
+        | Reason::Socket(_)
+        | Reason::Handshake(..)
+        | Reason::TimedOut
+        | Reason::Unsuitable(_) => true,
+        Reason::Login(e) => is_connection_loss(e) || reason.sqlstate() == Some(CANNOT_CONNECT_NOW),
+        Reason::Refused(..) => false,
+        Reason::BothWays { tls, plain } => lets_search_go_on(tls) && lets_search_go_on(plain),
     }
 }
 
@@ -245,9 +260,10 @@ async fn try_address(
     target: &Conninfo,
     host: &Host,
     address: &Address,
+    open_by: Instant,
     wanted: TargetSessionAttrs,
-) -> Result<Connection, Failure> {
-    let accepted = attempt::log_in(target, host, address).await?;
+) -> Result<Connection, Reason> {
+    let accepted = attempt::log_in(target, host, address, open_by).await?;
     let known = attempt::ServerState::reported(&accepted.driver);
     let peer = Peer {
         host: host.clone(),

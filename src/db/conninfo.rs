@@ -16,7 +16,6 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use std::error::Error as StdError;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -55,25 +54,17 @@ impl fmt::Debug for Password {
 }
 
 /// Why a connection string cannot be used: one line without a secret.
-#[derive(Debug)]
-pub(crate) struct ConninfoError {
-    message: String,
-    source: Option<Box<dyn StdError + Send + Sync>>,
-}
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ConninfoError(String);
 
 impl ConninfoError {
     fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            source: None,
-        }
+        Self(message.into())
     }
 
-    fn caused(message: String, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self {
-            message,
-            source: Some(source.into()),
-        }
+    fn caused(message: &str, cause: impl fmt::Display) -> Self {
+        Self(format!("{message}: {cause}"))
     }
 
     /// `None` when the name may be a piece of the password.
@@ -84,20 +75,6 @@ impl ConninfoError {
                      (is there a character in the password that needs quoting or %-encoding?)"
                 .to_owned(),
         })
-    }
-}
-
-impl fmt::Display for ConninfoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl StdError for ConninfoError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source
-            .as_deref()
-            .map(|s| s as &(dyn StdError + 'static))
     }
 }
 
@@ -419,6 +396,6 @@ fn operating_system_user() -> Result<String, ConninfoError> {
     match nix::unistd::User::from_uid(uid) {
         Ok(Some(user)) => Ok(user.name),
         Ok(None) => Err(ConninfoError::new(missing())),
-        Err(e) => Err(ConninfoError::caused(missing(), e)),
+        Err(e) => Err(ConninfoError::caused(&missing(), e)),
     }
 }

@@ -50,7 +50,7 @@ impl Failure {
         self.sqlstate() == Some("55P03")
     }
 
-    fn sqlstate(&self) -> Option<&str> {
+    pub(crate) fn sqlstate(&self) -> Option<&str> {
         match self {
             Self::Connect(error) => error.sqlstate(),
             Self::Statement(error) => error.code().map(|code| code.code()),
@@ -58,33 +58,48 @@ impl Failure {
         }
     }
 
-    /// The error for the caller: `what` failed, where, what to do, and why.
+    /// The error for the caller: `what` failed for the context's lock, where, what to do, and why.
     pub(crate) fn into_error(self, ctx: &LockContext, what: &str) -> Error {
-        let settings = ctx.settings();
-        let place = settings.conninfo.describe();
-        let table = &settings.table;
-        let advice = match self.sqlstate() {
+        self.explain(ctx, &format!("{what} {}", ctx.lock_key()))
+    }
+
+    /// The error for the caller: `what` failed, where, what to do, and why.
+    pub(crate) fn explain(self, ctx: &LockContext, what: &str) -> Error {
+        let advice = self.advice(ctx);
+        self.explain_with(ctx, what, &advice)
+    }
+
+    /// What to do about it, where that is known.
+    fn advice(&self, ctx: &LockContext) -> String {
+        let table = &ctx.settings().table;
+        match self.sqlstate() {
             Some("42P01") => format!(
-                ": table {table} does not exist; create it with: CREATE TABLE {} (key text PRIMARY KEY, \
+                "table {table} does not exist; create it with dislock --init, or: CREATE TABLE {} (key text PRIMARY KEY, \
                  value text NOT NULL, expire_at timestamptz NOT NULL)",
                 table.sql()
             ),
             Some("42501") => format!(
-                ": the role may not use table {table}; it needs: GRANT SELECT, INSERT, UPDATE ON {} TO the role",
+                "the role may not use table {table}; it needs: GRANT SELECT, INSERT, UPDATE ON {} TO the role",
                 table.sql()
             ),
             Some("25006") => {
-                ": the server is read-only and cannot hold a lock; connect to the primary, for \
+                "the server is read-only and cannot hold a lock; connect to the primary, for \
                  example with target_session_attrs=read-write"
                     .to_owned()
             }
             Some("42703" | "42804" | "42P10") => format!(
-                ": table {table} has not the shape of a lock table (key text PRIMARY KEY, value text, \
+                "table {table} has not the shape of a lock table (key text PRIMARY KEY, value text, \
                  expire_at timestamptz)"
             ),
             _ => String::new(),
-        };
-        let message = format!("{what} {} at {place}{advice}", ctx.lock_key());
+        }
+    }
+
+    /// [`explain`](Self::explain) with other advice, or none.
+    pub(crate) fn explain_with(self, ctx: &LockContext, what: &str, advice: &str) -> Error {
+        let place = ctx.settings().conninfo.describe();
+        let colon = if advice.is_empty() { "" } else { ": " };
+        let message = format!("{what} at {place}{colon}{advice}");
         match self {
             Self::Connect(error) => Error::database_from(message, error),
             // The driver's own words for what the server says are "db error".

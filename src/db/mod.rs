@@ -2,11 +2,13 @@
 //! blocking and the asynchronous frontend.
 
 pub(crate) mod acquire;
+#[cfg(all(feature = "cli", target_os = "linux"))]
+pub(crate) mod admin;
 pub(crate) mod connect;
 pub(crate) mod conninfo;
 mod ears;
 mod errands;
-mod failure;
+pub(crate) mod failure;
 mod heartbeat;
 mod holdings;
 pub(crate) mod keeper;

@@ -62,7 +62,7 @@ impl LeaseTiming {
 
     /// What is kept of the TTL for stopping the command: the kill grace, unless that would leave too
     /// little time for renewals.
-    fn margin(&self) -> Duration {
+    pub(crate) fn margin(&self) -> Duration {
         self.kill_grace
             .min(self.ttl / 3)
             .min(self.ttl.saturating_sub(self.interval) / 2)

@@ -10,16 +10,27 @@
     reason = "a test may panic; that is how it fails"
 )]
 
+mod administration;
 #[cfg(feature = "aio")]
 mod aio;
+mod cannot_lock;
+mod check;
+mod command;
+mod configuration;
+mod connecting;
+mod faults;
+mod fencing;
 mod harness;
+mod herd;
 mod keeper;
+mod lease;
+mod mixed_fleet;
 mod random_faults;
+mod round_trips;
 mod schema;
-#[allow(
-    dead_code,
-    reason = "the tests of the program, which come next, use the rest"
-)]
+mod secrets;
+mod slot;
+mod strategies;
 mod support;
 mod waiting;
 mod with_postgres;

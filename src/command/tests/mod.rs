@@ -2,6 +2,7 @@
 //! once more (see `BEFORE_MAIN`), so that it can be killed, stopped and given a terminal.
 
 mod course;
+mod first_process;
 mod guarding;
 mod inheriting;
 mod starting;
@@ -33,6 +34,7 @@ use crate::rules::outcome::exit_code_of;
 
 /// Longer than anything takes that is going to happen at all.
 const PATIENCE: Duration = Duration::from_secs(20);
+const GUARDIAN: &str = "lock-guardian";
 /// In the environment of the command and all below it, so that none is overlooked.
 const MARK: &str = "DISLOCK_TEST_RUN";
 /// The instructions for `supervisor_process`.
@@ -43,6 +45,14 @@ const REJECT: &str = "TEST_REJECT_FILE";
 const GRACE: &str = "TEST_GRACE_MS";
 const LIBRARY: &str = "TEST_AS_LIBRARY";
 const TTY: &str = "TEST_TTY";
+/// Have so many bytes of memory in use.
+const BALLAST: &str = "TEST_BALLAST";
+/// A file with one more argument for the command.
+const LONG: &str = "TEST_LONG_ARGUMENT";
+/// Be the shell of the terminal, and run the supervisor as a job of it.
+const SHELL: &str = "TEST_SHELL";
+/// Be that job.
+const JOB: &str = "TEST_JOB";
 const SEPARATOR: u8 = 0x1f;
 
 /// A supervisor that is about to be started.
@@ -112,8 +122,18 @@ impl Setup {
     }
 
     /// From a thread of a program that handles its own signals.
-    fn as_library(self) -> Self {
+    fn in_a_library(self) -> Self {
         self.env(LIBRARY, "1")
+    }
+
+    /// As the command of another program, which ends as this one does.
+    fn through(mut self, program: &[&str]) -> Self {
+        let mut outer = Command::new(program[0]);
+        outer.args(&program[1..]).arg(self.command.get_program());
+        outer.envs(self.command.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        outer.stdin(Stdio::null()).stdout(Stdio::null());
+        self.command = outer;
+        self
     }
 
     fn start(mut self) -> Supervisor {
@@ -178,7 +198,7 @@ impl Supervisor {
         let mut found = None;
         eventually("the guardian is there", || {
             found = processes()
-                .find(|p| p.parent == self.pid() && p.name == "dislock-guard")
+                .find(|p| p.parent == self.pid() && p.name == GUARDIAN)
                 .map(|p| p.pid);
             found.is_some()
         });
@@ -189,7 +209,7 @@ impl Supervisor {
     fn command_processes(&self) -> Vec<i32> {
         let mark = format!("{MARK}={}\0", self.mark).into_bytes();
         processes()
-            .filter(|p| p.state != 'Z' && p.name != "dislock-guard" && p.pid != self.pid())
+            .filter(|p| p.state != 'Z' && p.name != GUARDIAN && p.pid != self.pid())
             .filter(|p| {
                 fs::read(format!("/proc/{}/environ", p.pid))
                     .is_ok_and(|env| env.windows(mark.len()).any(|w| w == mark))
@@ -237,21 +257,27 @@ extern "C" fn supervisor_process() {
     let Some(args) = std::env::var_os(ARGS) else {
         return;
     };
-    // From here on without a terminal, unless it is given one.
-    setsid().unwrap();
+    if std::env::var_os(JOB).is_some() {
+        terminal::wait_for_the_foreground();
+    } else {
+        // From here on without a terminal, unless it is given one.
+        setsid().unwrap();
+    }
     let terminal = std::env::var_os(TTY).map(|tty| {
         // The first terminal that a session's leader opens becomes the session's.
-        fs::File::options()
-            .read(true)
-            .write(true)
-            .open(tty)
-            .unwrap()
+        let mut options = fs::File::options();
+        options.read(true).write(true).open(tty).unwrap()
     });
-    let args: Vec<OsString> = args
+    if std::env::var_os(SHELL).is_some() {
+        std::process::exit(terminal::job_control_shell(&terminal.unwrap()));
+    }
+    let mut args: Vec<OsString> = args
         .into_vec()
         .split(|&b| b == SEPARATOR)
         .map(|a| OsString::from_vec(a.to_vec()))
         .collect();
+    let ballast = std::env::var(BALLAST).map(|bytes| vec![1_u8; bytes.parse().unwrap()]);
+    args.extend(std::env::var_os(LONG).map(|file| OsString::from_vec(fs::read(file).unwrap())));
     let code = if std::env::var_os(LIBRARY).is_some() {
         thread::spawn(|| run_in_this_process(args, None))
             .join()
@@ -260,7 +286,7 @@ extern "C" fn supervisor_process() {
         let signals = Signals::block().unwrap();
         run_in_this_process(args, Some(&signals))
     };
-    drop(terminal);
+    drop((terminal, ballast));
     std::process::exit(code);
 }
 

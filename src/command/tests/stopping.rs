@@ -119,7 +119,7 @@ fn a_tree_that_ignores_sigterm_is_gone_when_dislock_ends() {
 #[test]
 fn a_library_stops_the_tree_just_the_same() {
     let mut run = tree(true)
-        .as_library()
+        .in_a_library()
         .kill_grace(SHORT)
         .lease_until(Duration::from_secs(3), "rejected")
         .start();
@@ -194,11 +194,9 @@ fn a_daemon_that_a_command_leaves_behind_on_success_lives_on() {
     let mut run = Setup::sh(script).start();
     let daemon = run.number_in("daemon");
     assert_eq!(run.wait(), 0);
-    // The guardian is gone, so nobody will kill it any more.
-    eventually("the daemon has left the tree", || {
-        process_info(daemon).is_none_or(|p| p.parent == 1 || p.name != "sleep")
-    });
+    // The guardian went with dislock, so nobody is left to kill it.
     assert!(is_alive(daemon));
+    assert_eq!(run.command_processes(), [daemon]);
 }
 
 #[test]

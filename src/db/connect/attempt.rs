@@ -2,10 +2,11 @@
 
 #[cfg(feature = "tls")]
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::{Client, config as driver};
 
 use super::CANNOT_CONNECT_NOW;
-use super::error::Failure;
+use super::error::Reason;
 use super::socket::{Address, Socket};
 use super::stream::{Encrypted, LoginWatch, Stream};
 #[cfg(feature = "tls")]
@@ -50,63 +51,70 @@ pub(super) struct LoggedIn {
 
 /// Why one way of encrypting failed, and whether the other may be tried.
 struct Trouble {
-    failure: Failure,
+    reason: Reason,
     fallback: bool,
 }
 
 impl Trouble {
-    fn decisive(failure: Failure) -> Self {
+    fn decisive(reason: Reason) -> Self {
         Self {
-            failure,
+            reason,
             fallback: false,
         }
     }
 }
 
-/// Connects and logs in.
+/// Connects, which has to have succeeded by `open_by`, and logs in, which the caller bounds.
 pub(super) async fn log_in(
     target: &Conninfo,
     host: &Host,
     address: &Address,
-) -> Result<LoggedIn, Failure> {
+    open_by: Instant,
+) -> Result<LoggedIn, Reason> {
+    let open = timeout_at(open_by, address.open(&target.tcp));
+    let mut opened = Some(
+        open.await
+            .map_err(|_| Reason::TimedOut)?
+            .map_err(Reason::Socket)?,
+    );
     let mut first = None;
     for &way in ways(target.tls.mode, address) {
-        match log_in_once(target, host, address, way).await {
+        let socket = match opened.take() {
+            Some(socket) => socket,
+            None => address.open(&target.tcp).await.map_err(Reason::Socket)?,
+        };
+        match log_in_over(socket, target, host, way).await {
             Ok(logged_in) => return Ok(logged_in),
-            Err(Trouble { failure, fallback }) => match first.take() {
-                Some(first) => return Err(both(way, first, failure)),
-                None if fallback => first = Some(failure),
-                None => return Err(failure),
+            Err(Trouble { reason, fallback }) => match first.take() {
+                Some(first) => return Err(both(way, first, reason)),
+                None if fallback => first = Some(reason),
+                None => return Err(reason),
             },
         }
     }
-    Err(first.unwrap_or(Failure::NoAddress))
+    Err(first.unwrap_or(Reason::NoAddress))
 }
 
-fn both(second_way: Encryption, first: Failure, second: Failure) -> Failure {
+fn both(second_way: Encryption, first: Reason, second: Reason) -> Reason {
     let (first, second) = (Box::new(first), Box::new(second));
     match second_way {
-        Encryption::Plain => Failure::BothWays {
+        Encryption::Plain => Reason::BothWays {
             tls: first,
             plain: second,
         },
-        Encryption::Tls => Failure::BothWays {
+        Encryption::Tls => Reason::BothWays {
             tls: second,
             plain: first,
         },
     }
 }
 
-async fn log_in_once(
+async fn log_in_over(
+    socket: Socket,
     target: &Conninfo,
     host: &Host,
-    address: &Address,
     way: Encryption,
 ) -> Result<LoggedIn, Trouble> {
-    let socket = address
-        .open(&target.tcp)
-        .await
-        .map_err(|e| Trouble::decisive(Failure::Socket(e)))?;
     check_peer(target, &socket).map_err(Trouble::decisive)?;
     let login = LoginWatch::new(target.required_auth.clone());
     let (stream, way) = match way {
@@ -131,12 +139,12 @@ async fn log_in_once(
         // libpq tries the other way only when the server refused before it let us in.
         fallback: sqlstate.is_some_and(|code| code != CANNOT_CONNECT_NOW)
             && !login.is_authenticated(),
-        failure: match host.password {
-            _ if login.refusal().is_some() => Failure::refused(login.refusal().unwrap_or_default()),
+        reason: match host.password {
+            _ if login.refusal().is_some() => Reason::refused(login.refusal().unwrap_or_default()),
             None if login.was_challenged() && sqlstate.is_none() => {
-                Failure::refused("the server asks for a password, and none is given")
+                Reason::refused("the server asks for a password, and none is given")
             }
-            _ => Failure::Login(error),
+            _ => Reason::Login(error),
         },
     })
 }
@@ -153,20 +161,20 @@ async fn encrypt(
     if options.negotiation == SslNegotiation::Postgres {
         let answer = ask_for_tls(&mut socket)
             .await
-            .map_err(|e| Trouble::decisive(Failure::Socket(e)))?;
+            .map_err(|e| Trouble::decisive(Reason::Socket(e)))?;
         match answer {
             b'S' => {}
             b'N' if options.mode == SslMode::Prefer => {
                 return Ok((Stream::plain(socket, login), Encryption::Plain));
             }
             b'N' => {
-                return Err(Trouble::decisive(Failure::refused(
+                return Err(Trouble::decisive(Reason::refused(
                     "the server does not support TLS",
                 )));
             }
             // An error message, perhaps; but nobody vouches for it yet.
             _ => {
-                return Err(Trouble::decisive(Failure::refused(
+                return Err(Trouble::decisive(Reason::refused(
                     "the server answers the request for TLS with something else",
                 )));
             }
@@ -175,11 +183,11 @@ async fn encrypt(
     match tls::handshake(socket, options, host.name()).await {
         Ok((stream, binding)) => Ok((Stream::tls(stream, binding, login), Encryption::Tls)),
         Err(e) => Err(Trouble {
-            failure: match e {
+            reason: match e {
                 TlsError::Io(e) => {
-                    Failure::Handshake(e, options.negotiation == SslNegotiation::Direct)
+                    Reason::Handshake(e, options.negotiation == SslNegotiation::Direct)
                 }
-                TlsError::Refused(why, cause) => Failure::Refused(why, cause),
+                TlsError::Refused(why, cause) => Reason::Refused(why, cause),
             },
             fallback: true,
         }),
@@ -194,7 +202,7 @@ async fn encrypt(
     _host: &Host,
     _login: LoginWatch,
 ) -> Result<(Stream, Encryption), Trouble> {
-    Err(Trouble::decisive(Failure::refused(
+    Err(Trouble::decisive(Reason::refused(
         "this build of dislock has no TLS",
     )))
 }
@@ -214,18 +222,19 @@ pub(super) async fn open_again(
     way: Encryption,
     options: &TlsOptions,
     host: &Host,
-) -> Result<Stream, Failure> {
+) -> Result<Stream, Reason> {
     let socket = address
         .open(&TcpOptions::default())
         .await
-        .map_err(Failure::Socket)?;
+        .map_err(Reason::Socket)?;
     let login = LoginWatch::new(RequiredAuth::default());
     match way {
         Encryption::Plain => Ok(Stream::plain(socket, login)),
-        Encryption::Tls => encrypt(socket, options, host, login)
-            .await
-            .map(|(stream, _)| stream)
-            .map_err(|trouble| trouble.failure),
+        Encryption::Tls => match encrypt(socket, options, host, login).await {
+            Ok((stream, Encryption::Tls)) => Ok(stream),
+            Ok((_, Encryption::Plain)) => Err(Reason::refused("the server does not support TLS")),
+            Err(trouble) => Err(trouble.reason),
+        },
     }
 }
 
@@ -259,19 +268,19 @@ fn driver_config(target: &Conninfo, host: &Host, way: Encryption) -> tokio_postg
 }
 
 /// `requirepeer`: who runs the server behind a Unix socket.
-fn check_peer(target: &Conninfo, socket: &Socket) -> Result<(), Failure> {
+fn check_peer(target: &Conninfo, socket: &Socket) -> Result<(), Reason> {
     let (Some(required), Socket::Unix(stream)) = (&target.require_peer, socket) else {
         return Ok(());
     };
-    let uid = stream.peer_cred().map_err(Failure::Socket)?.uid();
+    let uid = stream.peer_cred().map_err(Reason::Socket)?.uid();
     let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
     match user {
         Some(user) if user.name == *required => Ok(()),
-        Some(user) => Err(Failure::refused(format!(
+        Some(user) => Err(Reason::refused(format!(
             "requirepeer is {required}, but the server runs as {}",
             user.name
         ))),
-        None => Err(Failure::refused(format!(
+        None => Err(Reason::refused(format!(
             "requirepeer is {required}, but the server runs as user ID {uid}, which has no name"
         ))),
     }
@@ -299,7 +308,7 @@ pub(super) async fn check_session(
     client: &Client,
     known: ServerState,
     wanted: TargetSessionAttrs,
-) -> Result<(), Failure> {
+) -> Result<(), Reason> {
     let complaint = match wanted {
         TargetSessionAttrs::Any | TargetSessionAttrs::PreferStandby => None,
         TargetSessionAttrs::ReadWrite => is_read_only(client, known)
@@ -315,10 +324,10 @@ pub(super) async fn check_session(
             (!is_in_recovery(client, known).await?).then_some("the server is not a standby")
         }
     };
-    complaint.map_or(Ok(()), |why| Err(Failure::Unsuitable(why)))
+    complaint.map_or(Ok(()), |why| Err(Reason::Unsuitable(why)))
 }
 
-async fn is_read_only(client: &Client, known: ServerState) -> Result<bool, Failure> {
+async fn is_read_only(client: &Client, known: ServerState) -> Result<bool, Reason> {
     if let (Some(read_only), Some(in_recovery)) = (known.default_read_only, known.in_recovery) {
         return Ok(read_only || in_recovery);
     }
@@ -326,20 +335,20 @@ async fn is_read_only(client: &Client, known: ServerState) -> Result<bool, Failu
     Ok(answer == "on")
 }
 
-async fn is_in_recovery(client: &Client, known: ServerState) -> Result<bool, Failure> {
+async fn is_in_recovery(client: &Client, known: ServerState) -> Result<bool, Reason> {
     match known.in_recovery {
         Some(in_recovery) => Ok(in_recovery),
         None => ask(client, "SELECT pg_catalog.pg_is_in_recovery()").await,
     }
 }
 
-async fn ask<T>(client: &Client, question: &str) -> Result<T, Failure>
+async fn ask<T>(client: &Client, question: &str) -> Result<T, Reason>
 where
     T: for<'a> tokio_postgres::types::FromSql<'a>,
 {
     let row = client
         .query_typed_one(question, &[])
         .await
-        .map_err(Failure::Login)?;
-    row.try_get(0).map_err(Failure::Login)
+        .map_err(Reason::Login)?;
+    row.try_get(0).map_err(Reason::Login)
 }

@@ -11,18 +11,18 @@ use std::io;
 #[derive(Debug)]
 pub(crate) struct ConnectError {
     /// In the order tried; at least one.
-    failures: Vec<(String, Failure)>,
-    /// The last failure forbade trying the remaining hosts.
+    reasons: Vec<(String, Reason)>,
+    /// The last reason forbade trying the remaining hosts.
     decisive: bool,
 }
 
 impl ConnectError {
-    pub(super) fn new(failures: Vec<(String, Failure)>, decisive: bool) -> Self {
-        Self { failures, decisive }
+    pub(super) fn new(reasons: Vec<(String, Reason)>, decisive: bool) -> Self {
+        Self { reasons, decisive }
     }
 
-    fn last(&self) -> Option<&Failure> {
-        self.failures.last().map(|(_, failure)| failure)
+    fn last(&self) -> Option<&Reason> {
+        self.reasons.last().map(|(_, reason)| reason)
     }
 
     /// The server's error code, when it was the server that refused.
@@ -36,23 +36,21 @@ impl ConnectError {
     /// server answered is judged by [`sqlstate`](Self::sqlstate) instead.
     pub(crate) fn is_passing(&self) -> bool {
         if self.decisive {
-            self.last().is_some_and(Failure::is_passing)
+            self.last().is_some_and(Reason::is_passing)
         } else {
-            self.failures
-                .iter()
-                .any(|(_, failure)| failure.is_passing())
+            self.reasons.iter().any(|(_, reason)| reason.is_passing())
         }
     }
 }
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(((last, _), earlier)) = self.failures.split_last() else {
+        let Some(((last, _), earlier)) = self.reasons.split_last() else {
             return f.write_str("cannot connect: there is no host to try");
         };
         f.write_str("cannot connect to ")?;
-        for (place, failure) in earlier {
-            write!(f, "{place} ({}), ", Chain(failure))?;
+        for (place, reason) in earlier {
+            write!(f, "{place} ({}), ", Chain(reason))?;
         }
         f.write_str(last)
     }
@@ -60,13 +58,13 @@ impl fmt::Display for ConnectError {
 
 impl StdError for ConnectError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.last().map(|failure| failure as _)
+        self.last().map(|reason| reason as _)
     }
 }
 
 /// Why one address did not do.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum Reason {
     Lookup(io::Error),
     NoAddress,
     Socket(io::Error),
@@ -86,12 +84,12 @@ pub(super) enum Failure {
     Unsuitable(&'static str),
     /// Both of the ways that `sslmode` allows.
     BothWays {
-        tls: Box<Failure>,
-        plain: Box<Failure>,
+        tls: Box<Reason>,
+        plain: Box<Reason>,
     },
 }
 
-impl Failure {
+impl Reason {
     pub(super) fn refused(why: impl Into<String>) -> Self {
         Self::Refused(why.into(), None)
     }
@@ -142,7 +140,7 @@ fn is_tls_refusal(_: &io::Error) -> bool {
     false
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lookup(_) => f.write_str("cannot look the host name up"),
@@ -181,7 +179,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl StdError for Failure {
+impl StdError for Reason {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             Self::Lookup(e) | Self::Handshake(e, _) => Some(e),

@@ -28,7 +28,7 @@ pub(super) fn add_service(
     };
     for file in files(env) {
         let content = std::fs::read(&file).map_err(|e| {
-            ConninfoError::caused(format!("cannot read service file {}", file.display()), e)
+            ConninfoError::caused(&format!("cannot read service file {}", file.display()), e)
         })?;
         if add_section(settings, &service, &content, &file)? {
             return Ok(());

@@ -70,7 +70,7 @@ impl Address {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     pub(crate) value: String,
-    /// Until it expires, by the database's clock; negative when it has.
+    /// Until it expires, by the database's clock: negative when it has, infinite when it never does.
     pub(crate) seconds_left: f64,
 }
 
@@ -167,7 +167,7 @@ impl Database {
     /// A row of the table `key_value`.
     pub(crate) fn row(&self, key: &str) -> Option<Row> {
         let rows = self.sql(&format!(
-            "SELECT value, extract(epoch FROM expire_at - clock_timestamp()) \
+            "SELECT value, extract(epoch FROM expire_at) - extract(epoch FROM clock_timestamp()) \
              FROM key_value WHERE key = '{key}'"
         ));
         let row = rows.first()?;

@@ -107,8 +107,13 @@ impl Dislock {
         &self,
         args: impl IntoIterator<Item = W>,
     ) -> Finished {
+        self.start_args(args).finish()
+    }
+
+    /// Starts `dislock` with exactly these arguments.
+    pub(crate) fn start_args<W: Into<OsString>>(&self, args: impl IntoIterator<Item = W>) -> Run {
         let words = args.into_iter().map(W::into).collect();
-        self.start_with(words, &[]).finish()
+        self.start_with(words, &[])
     }
 
     fn start_with(&self, words: Vec<OsString>, more: &[(&str, String)]) -> Run {
@@ -286,4 +291,63 @@ pub(crate) struct Finished {
 pub(crate) fn overlap<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Option<Duration> {
     let spans: Vec<Span> = runs.into_iter().flat_map(Run::spans).collect();
     worker::overlap(&spans)
+}
+
+/// One line that the program logged.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Logged {
+    pub(crate) level: String,
+    pub(crate) message: String,
+}
+
+/// Reads stderr as lines of the form `2026-01-31 03:00:00 [WARNING] message`; panics at any other.
+#[track_caller]
+pub(crate) fn log_lines(stderr: &str) -> Vec<Logged> {
+    stderr.lines().map(log_line).collect()
+}
+
+#[track_caller]
+fn log_line(line: &str) -> Logged {
+    const TIME: &str = "dddd-dd-dd dd:dd:dd [";
+    let has_time = line.len() > TIME.len()
+        && line.chars().zip(TIME.chars()).all(|(c, form)| match form {
+            'd' => c.is_ascii_digit(),
+            other => c == other,
+        });
+    let rest = if has_time { &line[TIME.len()..] } else { "" };
+    let (level, message) = rest
+        .split_once("] ")
+        .unwrap_or_else(|| panic!("not a log line: {line:?}"));
+    Logged {
+        level: level.into(),
+        message: message.into(),
+    }
+}
+
+impl Finished {
+    /// The only line that was logged.
+    #[track_caller]
+    pub(crate) fn only_log_line(&self) -> Logged {
+        let mut lines = log_lines(&self.stderr);
+        assert_eq!(lines.len(), 1, "{}", self.stderr);
+        lines.remove(0)
+    }
+}
+
+/// Starts contenders, one after the other, until one of them gets to work; as hosts would that fire
+/// again and again.
+#[track_caller]
+pub(crate) fn work_when_free(dislock: &Dislock, limit: Duration) -> Run {
+    wait::value("a contender gets the lock", limit, || {
+        let mut run = dislock.work(Duration::from_secs(60));
+        loop {
+            if !run.spans().is_empty() {
+                return Some(run);
+            }
+            if run.try_exit_code().is_some() && run.spans().is_empty() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    })
 }

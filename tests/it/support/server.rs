@@ -5,6 +5,7 @@
 //! on loopback and on a socket in their own directory, trust everybody, and do not sync to disk.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -60,16 +61,21 @@ impl Server {
         run_as_server(as_server("cp").arg("-R").args([&template(), &dir]), &dir);
         let mut server = Self { dir, port: 0 };
         server.configure(settings);
-        // A port that is free now may be taken when the server binds it: the server decides. From
-        // below the range that outgoing connections use, so that a stopped server keeps its port.
+        server.start_on_some_port();
+        server
+    }
+
+    /// A port that is free now may be taken when the server binds it: the server decides. From
+    /// below the range that outgoing connections use, so that a stopped server keeps its port.
+    fn start_on_some_port(&mut self) {
         for _ in 0..20 {
-            server.port = rand::random_range(10_000..32_000);
-            if server.try_resume() {
-                return server;
+            self.port = rand::random_range(10_000..32_000);
+            if self.try_resume() {
+                return;
             }
-            assert!(server.log().contains("could not bind"), "{}", server.log());
+            assert!(self.log().contains("could not bind"), "{}", self.log());
         }
-        panic!("no free port: {}", server.log());
+        panic!("no free port: {}", self.log());
     }
 
     pub(crate) fn address(&self) -> Address {
@@ -110,6 +116,41 @@ impl Server {
         self.stop(Stop::Fast);
         fs::write(self.data().join("standby.signal"), "").expect("write standby.signal");
         self.resume();
+    }
+
+    /// Another server that follows this one, until it is [promoted](Self::promote). This one is
+    /// restarted on the way.
+    pub(crate) fn start_replica(&self) -> Self {
+        self.stop(Stop::Fast);
+        let dir = home::new_dir("replica");
+        give_to_server_user(&dir);
+        run_as_server(as_server("cp").arg("-R").args([&self.data(), &dir]), &dir);
+        self.resume();
+        let mut replica = Self { dir, port: 0 };
+        replica.configure(&format!(
+            "primary_conninfo = 'host=127.0.0.1 port={} user=postgres'",
+            self.port
+        ));
+        fs::write(replica.data().join("standby.signal"), "").expect("write standby.signal");
+        replica.start_on_some_port();
+        replica
+    }
+
+    /// Makes a replica a server of its own.
+    pub(crate) fn promote(&self) {
+        let output = self.pg_ctl().arg("promote").output().expect("run pg_ctl");
+        assert!(output.status.success(), "{}", self.log());
+    }
+
+    /// Gives the server a certificate, from the next start on.
+    pub(crate) fn identify(&self, certificate: &str, key: &str) {
+        for (name, content) in [("server.crt", certificate), ("server.key", key)] {
+            let file = self.data().join(name);
+            fs::write(&file, content).expect("write a file of TLS");
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("chmod");
+            give_to_server_user(&file);
+        }
+        self.configure("ssl = on");
     }
 
     /// Puts `lines` in front of the host-based authentication rules.

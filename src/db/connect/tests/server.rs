@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::unistd::User;
@@ -12,6 +12,8 @@ use nix::unistd::User;
 use super::certificates::Identity;
 
 pub(super) struct Server {
+    /// Stops the server and removes its directory when this process is gone, however it went.
+    keeper: Option<Child>,
     directory: tempfile::TempDir,
     pub(super) port: u16,
     account: Option<User>,
@@ -58,12 +60,14 @@ impl Server {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             free.local_addr().unwrap().port()
         };
-        let server = Self {
+        let mut server = Self {
+            keeper: None,
             directory,
             port,
             account,
         };
         server.give(server.directory.path());
+        server.keeper = Some(server.keep());
         server.run(
             "initdb",
             &["-U", "postgres", "--auth=trust", "--no-sync", "-D", "data"],
@@ -85,6 +89,19 @@ impl Server {
         }
         server.run("pg_ctl", &["start", "-w", "-D", "data", "-l", "log", "-s"]);
         server
+    }
+
+    /// A process that waits for the end of its standard input, which only this one holds open.
+    fn keep(&self) -> Child {
+        const SCRIPT: &str = r#"cat; "$1" stop -m immediate -D data -s; rm -rf "$PWD""#;
+        self.command("sh")
+            .args(["-c", SCRIPT, "sh"])
+            .arg(program("pg_ctl"))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .unwrap()
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -109,17 +126,21 @@ impl Server {
         self.write("data/server.key", &identity.key);
     }
 
-    fn run(&self, name: &str, arguments: &[&str]) {
+    /// A program in the server's directory and as its user.
+    fn command(&self, name: &str) -> Command {
         let mut command = Command::new(program(name));
         command
-            .args(arguments)
             .current_dir(self.directory.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         if let Some(user) = &self.account {
             command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
         }
-        let status = command.status().unwrap();
+        command
+    }
+
+    fn run(&self, name: &str, arguments: &[&str]) {
+        let status = self.command(name).args(arguments).status().unwrap();
         assert!(status.success(), "{name} {arguments:?}: {status}");
     }
 
@@ -167,7 +188,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.run("pg_ctl", &["stop", "-m", "immediate", "-D", "data", "-s"]);
+        if let Some(mut keeper) = self.keeper.take() {
+            drop(keeper.stdin.take());
+            keeper.wait().unwrap();
+        }
     }
 }
 

@@ -1,0 +1,192 @@
+//! "Cannot lock" is exit code 1 and a reason: never 0, never "held elsewhere", and nothing runs.
+
+use std::time::Duration;
+
+use crate::support::database::Database;
+use crate::support::run::{Dislock, Finished};
+use crate::support::server::{Server, Stop};
+use crate::support::wait::eventually;
+
+/// Runs both strategies, each alone, and expects neither to start its command.
+#[track_caller]
+fn assert_cannot_lock(url: &str, reasons: &[&str]) -> [Finished; 2] {
+    ["lease", "schedule"].map(|strategy| {
+        let run = Dislock::lease(url, 30.0)
+            .env("LOCK_STRATEGY", strategy)
+            .env("CRON_SCHEDULE", "0 0 1 1 *")
+            .env("LOCK_CONNECT_TIMEOUT_SECONDS", "1")
+            .env("LOCK_CONFLICT_EXIT_CODE", "42")
+            .run(["echo", "ran"]);
+
+        assert_eq!(
+            (run.code, &*run.stdout),
+            (1, ""),
+            "{strategy}: {}",
+            run.stderr
+        );
+        assert!(run.took < Duration::from_secs(10), "{:?}", run.took);
+        let logged = run.only_log_line();
+        assert_eq!(logged.level, "ERROR");
+        for reason in reasons {
+            assert!(logged.message.contains(reason), "{reason} in {logged:?}");
+        }
+        assert!(!logged.message.contains("is held by"), "{logged:?}");
+        run
+    })
+}
+
+#[test]
+fn nobody_listens() {
+    let server = Server::start();
+    let url = server.database().url();
+    server.stop(Stop::Immediate);
+
+    assert_cannot_lock(&url, &["127.0.0.1", &server.port().to_string(), "refused"]);
+}
+
+#[test]
+fn a_host_that_has_no_address() {
+    assert_cannot_lock(
+        "postgresql://me@no-such-host.invalid/db?sslmode=disable",
+        &["no-such-host.invalid"],
+    );
+}
+
+#[test]
+fn a_server_that_takes_the_connection_and_is_silent() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    proxy.silence();
+
+    assert_cannot_lock(&database.url_via(&proxy), &["127.0.0.1"]);
+}
+
+#[test]
+fn a_wrong_password() {
+    let server = Server::start();
+    let database = server.database();
+    let role = database.role("LOGIN PASSWORD 'right'");
+    server.authenticate(&format!("host all {role} 127.0.0.1/32 scram-sha-256"));
+
+    let refused = database.url_as(&role, "wrong");
+    let [run, _] = assert_cannot_lock(&refused, &[&role, "password authentication failed"]);
+
+    // No use in trying again.
+    assert!(run.took < Duration::from_secs(1), "{:?}", run.took);
+}
+
+#[test]
+fn a_user_that_does_not_exist() {
+    let database = Database::new();
+
+    // Where everybody is trusted it says that, else that the password is wrong.
+    assert_cannot_lock(
+        &database.url_as("nobody_knows_me", "x"),
+        &["nobody_knows_me"],
+    );
+}
+
+#[test]
+fn a_database_that_does_not_exist() {
+    let database = Database::new();
+    let url = format!("{}_gone", database.url());
+
+    assert_cannot_lock(
+        &url,
+        &[&format!("{}_gone", database.name()), "does not exist"],
+    );
+}
+
+#[test]
+fn a_missing_table_is_reported_with_the_statement_that_creates_it() {
+    let database = Database::empty();
+
+    let [run, _] = assert_cannot_lock(&database.url(), &["key_value", "CREATE TABLE"]);
+
+    let ddl = &run.stderr[run.stderr.find("CREATE TABLE").unwrap()..];
+    let ddl = &ddl[..ddl.rfind("NULL)").unwrap() + "NULL)".len()];
+    database.sql(ddl);
+    let run = Dislock::lease(database.url(), 30.0).run(["echo", "ran"]);
+    assert_eq!(run.stdout, "ran\n", "{}", run.stderr);
+}
+
+#[test]
+fn a_table_of_another_shape() {
+    let database = Database::empty();
+    database.sql("CREATE TABLE key_value (key text PRIMARY KEY, value text NOT NULL)");
+
+    assert_cannot_lock(&database.url(), &["key_value", "expire_at"]);
+}
+
+#[test]
+fn a_table_without_a_key_constraint() {
+    let database = Database::empty();
+    database.sql("CREATE TABLE key_value (key text, value text, expire_at timestamptz)");
+
+    assert_cannot_lock(&database.url(), &["key_value"]);
+}
+
+#[test]
+fn no_privilege_on_the_table() {
+    let database = Database::new();
+    let role = database.role("LOGIN PASSWORD 'x'");
+
+    assert_cannot_lock(
+        &database.url_as(&role, "x"),
+        &["key_value", "permission denied", &role],
+    );
+    assert_eq!(database.rows(), 0);
+}
+
+#[test]
+fn a_database_that_is_read_only() {
+    let database = Database::new();
+    let name = database.name();
+    database.sql(&format!(
+        "ALTER DATABASE {name} SET default_transaction_read_only = on"
+    ));
+
+    assert_cannot_lock(&database.url(), &["read-only"]);
+    assert_eq!(database.rows(), 0);
+}
+
+#[test]
+fn a_hot_standby() {
+    let server = Server::start();
+    let database = server.database();
+    server.become_standby();
+
+    assert_cannot_lock(&database.url(), &["read-only"]);
+}
+
+#[test]
+fn a_hot_standby_that_holds_a_live_row_is_no_lock_either() {
+    let server = Server::start();
+    let database = server.database();
+    database.put("cronjob-lock:lease:job", "somebody", 3600.0);
+    database.put("cronjob-lock:schedule:job", "somebody", 3600.0);
+    server.become_standby();
+
+    assert_cannot_lock(&database.url(), &["read-only"]);
+}
+
+#[test]
+fn a_server_that_comes_back_within_the_connect_timeout_is_enough() {
+    let server = Server::start();
+    let database = server.database();
+    server.stop(Stop::Immediate);
+    let mut run = Dislock::lease(database.url(), 30.0)
+        .log_level("DEBUG")
+        .env("LOCK_CONNECT_TIMEOUT_SECONDS", "60")
+        .start(["echo", "ran"]);
+    eventually("it has tried", || run.stderr().contains("refused"));
+
+    server.resume();
+
+    assert_eq!(
+        (run.exit_code(), &*run.stdout()),
+        (0, "ran\n"),
+        "{}",
+        run.stderr()
+    );
+}
