@@ -59,25 +59,21 @@ pub(crate) fn perform(task: &Task, args: &Args, env: Env<'_>) -> i32 {
         Task::Completions(shell) => completions(*shell),
         Task::Man => manual(),
     };
-    match done {
-        Ok(code) => code,
-        Err(Failed::Input(bad)) => {
-            log::error!("{bad}");
-            outcome::USAGE
-        }
-        Err(Failed::Task(error)) => {
-            log::error!("{error:#}");
-            outcome::exit_code_of(&error, outcome::FAILURE)
-        }
-        Err(Failed::Output(error)) => {
-            log::error!("cannot write to standard output: {error}");
-            outcome::FAILURE
-        }
-        Err(Failed::Refused(why)) => {
-            log::error!("{why}");
-            outcome::FAILURE
-        }
-    }
+    let (exit_code, why) = match done {
+        Ok(code) => return code,
+        Err(Failed::Input(bad)) => (outcome::USAGE, bad.to_string()),
+        Err(Failed::Task(error)) => (
+            outcome::exit_code_of(&error, outcome::FAILURE),
+            format!("{error:#}"),
+        ),
+        Err(Failed::Output(error)) => (
+            outcome::FAILURE,
+            format!("cannot write to standard output: {error}"),
+        ),
+        Err(Failed::Refused(why)) => (outcome::FAILURE, why),
+    };
+    log::error!(event = "task_failed", task = task.option(), exit_code; "{why}");
+    exit_code
 }
 
 fn init(args: &Args, env: Env<'_>) -> Result<i32, Failed> {

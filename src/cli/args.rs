@@ -195,6 +195,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LEVEL", help_heading = "Run")]
     pub(crate) log_level: Option<OsString>,
 
+    /// `text`, or `json`: one object a line [env: CRONJOB_LOCK_LOG_FORMAT] [default: text]
+    #[arg(long, value_name = "FORMAT", help_heading = "Run")]
+    pub(crate) log_format: Option<OsString>,
+
     #[command(flatten)]
     admin: AdminArgs,
 }

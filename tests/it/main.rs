@@ -16,6 +16,7 @@ mod check;
 mod command;
 mod configuration;
 mod connecting;
+mod events;
 mod faults;
 mod fencing;
 mod harness;
