@@ -15,11 +15,13 @@
 //! So killing any one of them ends the command. What cannot be helped: dislock and the guardian killed in
 //! the same instant, when only the command itself is killed by the kernel and its descendants live on.
 
+mod alarm;
 mod course;
 mod frames;
 mod guardian;
 #[expect(unsafe_code, reason = "system calls without a safe wrapper")]
 mod kernel;
+mod launch;
 mod resolve;
 mod run;
 mod signals;

@@ -14,10 +14,9 @@ use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::stat::Mode;
-use nix::sys::time::TimeSpec;
-use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::{getpid, getsid};
 
+use super::alarm::Alarm;
 use super::course::{Course, Step, Terminal};
 use super::frames::{Notice, Order, Spawn};
 use super::guardian::Guardian;
@@ -57,8 +56,7 @@ pub(crate) fn supervise(
     let mut run = Run::new(guardian, command, lease, signals, kill_grace, terminal)?;
     run.start(environment)?;
     let outcome = run.follow();
-    if outcome.is_err() {
-        // Of no consequence when the command never ran.
+    if outcome.is_err() && run.pid.is_some() {
         run.kill_tree();
     }
     outcome
@@ -73,8 +71,8 @@ struct Run<'a> {
     course: Course,
     /// Readable after every change of the lease.
     lease_changed: Arc<EventFd>,
-    timer: TimerFd,
-    /// The command's process, once it is there.
+    alarm: Alarm,
+    /// The command's process, once it is there, unless it could not become the program.
     pid: Option<i32>,
     /// Readable once that has ended, until the guardian was made to say so.
     ended: Option<OwnedFd>,
@@ -99,7 +97,6 @@ impl<'a> Run<'a> {
                 let _ = changed.write(1);
             });
         }
-        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         Ok(Self {
             guardian,
             command,
@@ -108,7 +105,7 @@ impl<'a> Run<'a> {
             terminal,
             course: Course::new(kill_grace, terminal),
             lease_changed,
-            timer: TimerFd::new(ClockId::CLOCK_BOOTTIME, flags).map_err(failed)?,
+            alarm: Alarm::new().map_err(failed)?,
             pid: None,
             ended: None,
         })
@@ -160,23 +157,14 @@ impl<'a> Run<'a> {
 
     fn wait(&mut self, until: BootInstant) -> Result<()> {
         let failed = |why: Errno| Error::system("cannot wait for the command", why);
-        // Setting the timer also forgets that it went off.
-        if until == BootInstant::NEVER {
-            self.timer.unset().map_err(failed)?;
-        } else {
-            // An all-zero time would switch the timer off.
-            let at = until.since_boot().max(Duration::from_nanos(1));
-            let at = Expiration::OneShot(TimeSpec::from_duration(at));
-            let flags = TimerSetTimeFlags::TFD_TIMER_ABSTIME;
-            self.timer.set(at, flags).map_err(failed)?;
-        }
+        self.alarm.set(until).map_err(failed)?;
         let mut channel = PollFlags::POLLIN;
         if self.guardian.has_unsent() {
             channel |= PollFlags::POLLOUT;
         }
         let mut fds = vec![
             PollFd::new(self.guardian.as_fd(), channel),
-            PollFd::new(self.timer.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.alarm.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.lease_changed.as_fd(), PollFlags::POLLIN),
         ];
         fds.extend(
@@ -234,11 +222,14 @@ impl<'a> Run<'a> {
                     self.pid = Some(pid);
                     self.ended = pidfd_open(pid).ok();
                 }
-                Ok(Some(Notice::ExecFailed(errno))) => return Err(self.command.exec_error(errno)),
+                Ok(Some(Notice::ExecFailed(errno))) => {
+                    self.pid = None;
+                    return Err(self.command.exec_error(errno));
+                }
                 Ok(Some(Notice::Ended(how))) => self.course.ended(how),
                 Ok(Some(Notice::TreeGone)) => self.course.tree_gone(),
                 Ok(Some(Notice::OutOfReach(pid))) => {
-                    log::warn!("process {pid} is left running: it may not be killed by this user");
+                    log::warn!("cannot kill all that the command has started{}", which(pid));
                     self.course.tree_gone();
                 }
                 Err(why) => return self.without_guardian(why).map(Some),
@@ -263,7 +254,17 @@ impl<'a> Run<'a> {
 
     fn kill_tree(&mut self) {
         let group = self.pid.filter(|_| self.terminal == Terminal::None);
-        sweep::kill_tree(&mut self.guardian, group, self.signals);
+        if !sweep::kill_tree(&mut self.guardian, group, self.signals) {
+            log::warn!("cannot kill all that the command has started");
+        }
+    }
+}
+
+/// Names the process that the guardian could not kill, if it has found it.
+fn which(pid: i32) -> String {
+    match pid {
+        0 => ": /proc does not show the processes of this namespace".to_owned(),
+        pid => format!(": process {pid} may not be signalled by this user"),
     }
 }
 

@@ -20,46 +20,46 @@
 //! dislock ends the guardian with SIGKILL when the run is over. What the command left behind on
 //! purpose then lives on, and is adopted by init.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::libc::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGWINCH};
+use nix::libc::{SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGWINCH};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::socket::{MsgFlags, recv};
 use nix::sys::stat::Mode;
-use nix::sys::time::TimeSpec;
-use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use nix::unistd::{Pid, chdir, getpgrp, getpid, getppid, pipe2, read, setpgid, setsid, write};
-use std::time::Duration;
+use nix::unistd::{chdir, getpid, read, setsid};
 
+use super::alarm::Alarm;
 use super::frames::{Inbox, Notice, Order, Received, Spawn, instant, send_some};
 use super::kernel::{
-    Image, MappedVec, SharedNanos, Waited, close_all_but, drop_handlers, exit, forget_environment,
-    fork, set_mask, signal_group, signal_process, wait_for, wait_for_any,
+    SharedNanos, Waited, close_all_but, drop_handlers, exit, forget_environment, forget_memory,
+    signal_group, signal_process, wait_for, wait_for_any,
 };
+use super::launch::{Command, Group, launch};
 use super::tree::{Among, Tree};
 use crate::clock::BootInstant;
 
 /// Its name in the process list. Not one that `pkill dislock` would find: whoever kills dislock so
 /// wants it to end, and for that the guardian is needed.
-const TITLE: &std::ffi::CStr = c"lock-guardian";
+const TITLE: &CStr = c"lock-guardian";
 /// Between two rounds of killing: more often at first, when a fork may just have been missed.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// Who is not dead after so many rounds is in a system call that cannot be interrupted.
+const BRISK_ROUNDS: u32 = 100;
+const PATIENT_PAUSE: Duration = Duration::from_secs(1);
 /// Rounds without a readable `/proc` before giving up on what is outside the command's group.
 const BLIND_ROUNDS: u32 = 20;
-/// A program file that somebody still has open for writing is tried again for this long.
-const BUSY_FILE: Duration = Duration::from_secs(1);
-const BUSY_FILE_PAUSE_MS: u8 = 5;
-
 /// Runs in the fresh process until it ends.
 pub(super) fn watch(channel: OwnedFd, supervisor: Option<OwnedFd>, deadline: &SharedNanos) -> ! {
     drop_handlers();
     forget_environment(TITLE.to_bytes());
+    forget_memory();
     match Watch::new(channel, supervisor, deadline) {
         Ok(watch) => watch.run(),
         Err(_) => exit(1),
@@ -71,7 +71,7 @@ struct Watch<'a> {
     supervisor: Option<OwnedFd>,
     deadline: &'a SharedNanos,
     children: SignalFd,
-    timer: TimerFd,
+    alarm: Alarm,
     inbox: Inbox,
     tree: Option<Tree>,
     command: Option<Command>,
@@ -82,24 +82,6 @@ struct Watch<'a> {
     childless: bool,
     /// The outcome of a stop has been reported.
     reported: bool,
-}
-
-struct Command {
-    pid: i32,
-    /// Its own process group, or the one that it shares with dislock.
-    group: Group,
-    /// Says why it could not become the program; closed when it could.
-    starting: Option<OwnedFd>,
-    /// It has ended, and dislock was told.
-    ended: bool,
-    /// It was waited for: its number may be somebody else's.
-    forgotten: bool,
-}
-
-#[derive(Clone, Copy)]
-enum Group {
-    Own,
-    Shared(i32),
 }
 
 #[derive(Clone, Copy)]
@@ -128,13 +110,12 @@ impl<'a> Watch<'a> {
         prctl::set_child_subreaper(true)?;
         let mut ends = SigSet::empty();
         ends.add(Signal::SIGCHLD);
-        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         Ok(Self {
             channel,
             supervisor,
             deadline,
             children: SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
-            timer: TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?,
+            alarm: Alarm::new()?,
             inbox: Inbox::default(),
             // Without it (no /proc) the command's group can still be killed.
             tree: Tree::below(getpid().as_raw()).ok(),
@@ -148,7 +129,6 @@ impl<'a> Watch<'a> {
 
     fn run(mut self) -> ! {
         loop {
-            self.arm();
             self.wait();
             self.obey();
             while let Ok(Some(_)) = self.children.read_signal() {}
@@ -172,36 +152,23 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Setting the timer also forgets that it went off.
-    fn arm(&self) {
-        let next = self.next();
-        let set = if next == BootInstant::NEVER {
-            self.timer.unset()
-        } else {
-            // An all-zero time would switch the timer off.
-            let at = next.since_boot().max(Duration::from_nanos(1));
-            let at = Expiration::OneShot(TimeSpec::from_duration(at));
-            self.timer.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
-        };
-        if set.is_err() {
-            // Cannot happen with a valid time; without a timer there is no guardian.
+    fn wait(&mut self) {
+        if self.alarm.set(self.next()).is_err() {
+            // It does not happen; but without deadlines this is no guardian.
             exit(1);
         }
-    }
-
-    fn wait(&mut self) {
         let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let starting = self.command.as_ref().and_then(|c| c.starting.as_ref());
         let mut fds = [
             readable(self.children.as_fd()),
-            readable(self.timer.as_fd()),
+            readable(self.alarm.as_fd()),
             // What does not exist is stood in for by something that is waited for anyway.
-            readable(starting.map_or(self.timer.as_fd(), AsFd::as_fd)),
+            readable(starting.map_or(self.alarm.as_fd(), AsFd::as_fd)),
             readable(self.channel.as_fd()),
             readable(
                 self.supervisor
                     .as_ref()
-                    .map_or(self.timer.as_fd(), AsFd::as_fd),
+                    .map_or(self.alarm.as_fd(), AsFd::as_fd),
             ),
         ];
         // Once dislock is gone its descriptors say so for ever.
@@ -238,10 +205,7 @@ impl<'a> Watch<'a> {
     }
 
     fn spawn(&mut self, spawn: Spawn) {
-        let started = receive_all(self.channel.as_fd(), spawn.strings)
-            .and_then(|strings| Image::new(strings, spawn.args))
-            .and_then(|image| start(image, spawn));
-        match started {
+        match launch(self.channel.as_fd(), spawn) {
             Ok(command) => {
                 self.report(Notice::Spawned(command.pid));
                 self.command = Some(command);
@@ -267,16 +231,13 @@ impl<'a> Watch<'a> {
             number(starting.map(AsFd::as_fd)),
             number(self.tree.as_ref().map(Tree::fd)),
             self.children.as_fd().as_raw_fd(),
-            self.timer.as_fd().as_raw_fd(),
+            self.alarm.as_fd().as_raw_fd(),
         ];
         close_all_but(&mut keep);
-        for standard in 0..=2 {
-            if !keep.contains(&standard)
-                && let Ok(null) = open(c"/dev/null", OFlag::O_RDWR, Mode::empty())
-            {
-                // Lowest number first, so this is the standard one; it stays open for good.
-                let _ = null.into_raw_fd();
-            }
+        for _ in (0..=2).filter(|fd| !keep.contains(fd)) {
+            // The lowest number that is free, so this one; it stays open for good.
+            let null = open(c"/dev/null", OFlag::O_RDWR, Mode::empty());
+            let _ = null.map(OwnedFd::into_raw_fd);
         }
     }
 
@@ -302,30 +263,34 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// SIGTERM to everything; SIGCONT so that what is stopped gets it.
     fn stop(&mut self, kill_at: BootInstant) {
         match self.phase {
             Phase::Watching => {
-                let mut among = Among::All;
-                if let Some(command) = &self.command
-                    && let Group::Own = command.group
-                    && !command.forgotten
-                {
-                    let _ = signal_group(command.pid, SIGTERM);
-                    let _ = signal_group(command.pid, SIGCONT);
-                    among = Among::OutsideGroup(command.pid);
-                }
-                if let Some(tree) = &mut self.tree {
-                    tree.tell(&[SIGTERM, SIGCONT], among);
-                }
+                self.terminate();
                 self.phase = Phase::Stopping { kill_at };
             }
             Phase::Stopping { kill_at: before } => {
-                self.phase = Phase::Stopping {
-                    kill_at: kill_at.min(before),
-                };
+                let kill_at = kill_at.min(before);
+                self.phase = Phase::Stopping { kill_at };
             }
             Phase::Killing(_) => {}
+        }
+    }
+
+    /// SIGTERM to everything; SIGCONT so that what is stopped gets it.
+    fn terminate(&mut self) {
+        let own_group = self
+            .command
+            .as_ref()
+            .filter(|c| !c.forgotten && matches!(c.group, Group::Own))
+            .map(|c| c.pid);
+        if let Some(group) = own_group {
+            let _ = signal_group(group, SIGTERM);
+            let _ = signal_group(group, SIGCONT);
+        }
+        if let Some(tree) = &mut self.tree {
+            let among = own_group.map_or(Among::All, Among::OutsideGroup);
+            tree.tell(&[SIGTERM, SIGCONT], among);
         }
     }
 
@@ -389,24 +354,19 @@ impl<'a> Watch<'a> {
         if self.alone && self.command.is_none() {
             exit(0);
         }
-        let kill = match self.phase {
-            Phase::Watching => self.alone || now >= self.next(),
-            Phase::Stopping { .. } => self.alone || now >= self.next(),
-            Phase::Killing(_) => false,
-        };
-        if kill {
+        let killing = matches!(self.phase, Phase::Killing(_));
+        if !killing && (self.alone || now >= self.next()) {
             self.phase = Phase::Killing(Rounds {
                 next: now,
                 pause: FIRST_PAUSE,
                 done: 0,
             });
         }
-        if let Phase::Killing(rounds) = self.phase
-            && !self.childless
-            && !self.reported
-            && now >= rounds.next
-        {
-            self.kill(rounds);
+        match self.phase {
+            Phase::Killing(rounds) if !self.childless && !self.reported && now >= rounds.next => {
+                self.kill(rounds);
+            }
+            Phase::Watching | Phase::Stopping { .. } | Phase::Killing(_) => {}
         }
         if self.childless && !matches!(self.phase, Phase::Watching) {
             self.conclude(Notice::TreeGone);
@@ -424,17 +384,21 @@ impl<'a> Watch<'a> {
         let round = self.tree.as_mut().and_then(|tree| tree.kill().ok());
         self.reap();
         let out_of_reach = match round {
+            _ if self.childless => None,
             Some(round) => round.out_of_reach(),
             None => (rounds.done >= BLIND_ROUNDS).then_some(0),
         };
-        if let Some(pid) = out_of_reach
-            && !self.childless
-        {
+        if let Some(pid) = out_of_reach {
             self.conclude(Notice::OutOfReach(pid));
         }
+        let longest = if rounds.done < BRISK_ROUNDS {
+            LONGEST_PAUSE
+        } else {
+            PATIENT_PAUSE
+        };
         self.phase = Phase::Killing(Rounds {
             next: BootInstant::now().after(rounds.pause),
-            pause: rounds.pause.saturating_mul(2).min(LONGEST_PAUSE),
+            pause: rounds.pause.saturating_mul(2).min(longest),
             done: rounds.done.saturating_add(1),
         });
     }
@@ -448,76 +412,4 @@ impl<'a> Watch<'a> {
             self.report(outcome);
         }
     }
-}
-
-/// Receives `len` bytes. There is no command yet, so nothing else is to be done meanwhile.
-fn receive_all(channel: BorrowedFd<'_>, len: usize) -> Result<MappedVec<u8>, Errno> {
-    let mut bytes = MappedVec::zeroed(len)?;
-    let mut rest = bytes.as_mut_slice();
-    while !rest.is_empty() {
-        match recv(channel.as_raw_fd(), rest, MsgFlags::MSG_WAITALL) {
-            Ok(0) => exit(0),
-            Ok(got) => rest = rest.get_mut(got..).unwrap_or_default(),
-            Err(Errno::EINTR) => {}
-            Err(_) => exit(0),
-        }
-    }
-    Ok(bytes)
-}
-
-/// Forks the command.
-fn start(mut image: Image, spawn: Spawn) -> Result<Command, Errno> {
-    let (starting, report) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-    let guardian = getpid();
-    let pid = fork(SIGCHLD, || {
-        become_program(&mut image, spawn, guardian, &report)
-    })?;
-    let group = if spawn.own_group {
-        // Here and in the child: whoever comes first, the group is there before it is signalled.
-        let pid = Pid::from_raw(pid);
-        let _ = setpgid(pid, pid);
-        Group::Own
-    } else {
-        Group::Shared(getpgrp().as_raw())
-    };
-    Ok(Command {
-        pid,
-        group,
-        starting: Some(starting),
-        ended: false,
-        forgotten: false,
-    })
-}
-
-/// In the command's process: everything up to `exec`.
-fn become_program(image: &mut Image, spawn: Spawn, guardian: Pid, report: &OwnedFd) -> ! {
-    let myself = Pid::from_raw(0);
-    if spawn.own_group {
-        let _ = setpgid(myself, myself);
-    }
-    let tied = prctl::set_pdeathsig(Signal::SIGKILL);
-    // The guardian may have ended before that.
-    if getppid() != guardian {
-        exit(127);
-    }
-    let ready = tied.and_then(|()| set_mask(spawn.mask));
-    let errno = match ready {
-        Ok(()) => exec(image),
-        Err(errno) => errno,
-    };
-    let _ = write(report, &(errno as i32).to_ne_bytes());
-    exit(127)
-}
-
-fn exec(image: &mut Image) -> Errno {
-    let give_up = BootInstant::now().after(BUSY_FILE);
-    let mut errno = image.exec();
-    while errno == Errno::ETXTBSY && BootInstant::now() < give_up {
-        let _ = poll(&mut [], PollTimeout::from(BUSY_FILE_PAUSE_MS));
-        errno = image.exec();
-    }
-    if errno == Errno::ENOEXEC {
-        errno = image.exec_by_shell();
-    }
-    errno
 }

@@ -98,3 +98,174 @@ fn iana_zone(name: &str, zones: &TimeZoneDatabase) -> Option<TimeZone> {
     }
     zones.get(name).ok().filter(|zone| !zone.is_unknown())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn zone(name: &str) -> TimeZone {
+        named_zone(name, &TimeZoneDatabase::bundled()).unwrap()
+    }
+
+    fn hourly_slot_end(database_now: &str, tolerance: Duration) -> Timestamp {
+        let crontab = Crontab::parse("@hourly").unwrap();
+        slot_end(&crontab, &TimeZone::UTC, at(database_now), tolerance).unwrap()
+    }
+
+    #[test]
+    fn hosts_that_fire_a_tick_early_and_late_share_its_slot() {
+        let tolerance = Duration::from_secs(5);
+        for fired in [
+            "2026-01-01T11:59:55Z",
+            "2026-01-01T11:59:59.999999Z",
+            "2026-01-01T12:00:00Z",
+            "2026-01-01T12:00:05Z",
+            "2026-01-01T12:59:54.999999Z",
+        ] {
+            assert_eq!(
+                hourly_slot_end(fired, tolerance),
+                at("2026-01-01T13:00:00Z"),
+                "{fired}"
+            );
+        }
+        let too_early = "2026-01-01T11:59:54.999999Z";
+        assert_eq!(
+            hourly_slot_end(too_early, tolerance),
+            at("2026-01-01T12:00:00Z")
+        );
+    }
+
+    #[test]
+    fn without_tolerance_a_start_belongs_to_the_slot_it_falls_into() {
+        for (fired, end) in [
+            ("2026-01-01T11:59:59.999999999Z", "2026-01-01T12:00:00Z"),
+            ("2026-01-01T12:00:00Z", "2026-01-01T13:00:00Z"),
+            ("2026-01-01T12:00:00.000000001Z", "2026-01-01T13:00:00Z"),
+        ] {
+            assert_eq!(hourly_slot_end(fired, Duration::ZERO), at(end), "{fired}");
+        }
+    }
+
+    #[test]
+    fn a_slot_ends_by_the_clock_of_the_schedules_zone() {
+        let crontab = Crontab::parse("30 2 * * *").unwrap();
+        let zone = zone("Europe/Berlin");
+        let end = |now| slot_end(&crontab, &zone, at(now), Duration::from_secs(1));
+        // The hour from 2:00 to 3:00 is lost on 29 March.
+        assert_eq!(
+            end("2026-03-28T01:29:59Z"),
+            Some(at("2026-03-29T01:00:00Z"))
+        );
+        assert_eq!(
+            end("2026-03-29T00:59:59Z"),
+            Some(at("2026-03-30T00:30:00Z"))
+        );
+    }
+
+    #[test]
+    fn a_tolerance_beyond_all_time_has_no_slot() {
+        let crontab = Crontab::parse("@hourly").unwrap();
+        let now = at("2026-01-01T00:00:00Z");
+        assert_eq!(slot_end(&crontab, &TimeZone::UTC, now, Duration::MAX), None);
+        assert_eq!(
+            slot_end(&crontab, &TimeZone::UTC, Timestamp::MAX, Duration::ZERO),
+            None
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_tick_is_started_exactly_once_by_hosts_whose_clocks_differ(
+            expression in prop::sample::select(&["* * * * *", "*/7 1-4 * * *", "30 2 * * *", "@weekly"][..]),
+            start in 1_700_000_000..2_000_000_000_i64,
+            tolerance in 0..30_000_u64,
+            skews in prop::collection::vec(-1.0..=1.0_f64, 2..6),
+        ) {
+            let crontab = Crontab::parse(expression).unwrap();
+            let zone = zone("Europe/Berlin");
+            let tolerance = Duration::from_millis(tolerance);
+            // The row as the first tick's predecessor left it.
+            let start = Timestamp::from_second(start).unwrap();
+            let mut ticks = crontab.ticks_after(start, &zone);
+            let mut expires = ticks.next().unwrap();
+            let mut tick = expires;
+            for next in ticks.take(5) {
+                let mut fired: Vec<Timestamp> = skews
+                    .iter()
+                    .map(|skew| tick + jiff::SignedDuration::from_secs_f64(skew * tolerance.as_secs_f64()))
+                    .collect();
+                fired.sort();
+                let mut starts = 0;
+                for now in fired {
+                    let now_and_more = now + tolerance;
+                    if expires <= now_and_more {
+                        expires = slot_end(&crontab, &zone, now, tolerance).unwrap();
+                        starts += 1;
+                    }
+                }
+                prop_assert_eq!(starts, 1, "for the tick at {}", tick);
+                prop_assert_eq!(expires, next);
+                tick = next;
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_zone_asked_for_is_an_error() {
+        for name in [
+            "Europe/Berln",
+            "",
+            "+02:00",
+            "UTC+3",
+            "CEST",
+            "localtime",
+            "right/UTC",
+            "Etc/Unknown",
+            "../../etc/localtime",
+            "Europe/Berlin\n",
+        ] {
+            for zones in [TimeZoneDatabase::bundled(), jiff::tz::db().clone()] {
+                assert!(named_zone(name, &zones).is_err(), "{name:?}");
+            }
+        }
+        let zone = zone("america/new_york");
+        assert_eq!(zone.iana_name(), Some("America/New_York"));
+    }
+
+    #[test]
+    fn a_sessions_zone_that_is_not_iana_is_what_its_offset_is_now() {
+        let zones = TimeZoneDatabase::bundled();
+        let berlin = session_zone("Europe/Berlin", 0, &zones).unwrap();
+        assert_eq!(berlin.iana_name(), Some("Europe/Berlin"), "the name wins");
+        for name in ["<+03>-03", "localtime", "EST5EDT4,M3.2.0,M11.1.0", ""] {
+            let zone = session_zone(name, -9000, &zones).unwrap();
+            assert_eq!(zone.to_fixed_offset().unwrap().seconds(), -9000, "{name}");
+        }
+        let error = session_zone("odd", 400_000, &zones)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("odd") && error.contains("400000"), "{error}");
+    }
+
+    #[test]
+    fn a_slot_is_over_when_a_start_now_would_belong_to_the_next_one() {
+        let end = at("2026-01-01T12:00:00Z");
+        let tolerance = Duration::from_secs(1);
+        for (now, over) in [
+            ("2026-01-01T11:59:58.999999Z", false),
+            ("2026-01-01T11:59:59Z", true),
+            ("2026-01-01T12:00:00Z", true),
+        ] {
+            assert_eq!(is_over(end, at(now), tolerance), over, "{now}");
+        }
+        assert!(is_over(end, Timestamp::MAX, tolerance));
+    }
+}

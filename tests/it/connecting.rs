@@ -134,8 +134,7 @@ fn a_wrong_ca_and_a_wrong_host_name_end_with_1_and_say_which() {
         &certificate("db.example.test").0,
     );
 
-    let run = |host: &str, root: &str| {
-        let root = directory.join(root);
+    let run_trusting = |host: &str, root: &Path, system: &str| {
         let url = format!(
             "host={host} hostaddr=127.0.0.1 port={} user=postgres dbname={} \
              sslmode=verify-full sslrootcert={}",
@@ -143,8 +142,11 @@ fn a_wrong_ca_and_a_wrong_host_name_end_with_1_and_say_which() {
             database.name(),
             root.display()
         );
-        Dislock::lease(url, 30.0).run(["true"])
+        Dislock::lease(url, 30.0)
+            .env("SSL_CERT_FILE", directory.join(system))
+            .run(["true"])
     };
+    let run = |host: &str, root: &str| run_trusting(host, &directory.join(root), "other.crt");
     assert_eq!(run("db.example.test", "own.crt").code, 0);
     let wrong_ca = run("db.example.test", "other.crt");
     assert_eq!(wrong_ca.code, 1);
@@ -163,6 +165,13 @@ fn a_wrong_ca_and_a_wrong_host_name_end_with_1_and_say_which() {
         wrong_host.stderr
     );
     assert!(database.lease().is_some(), "the first run got in");
+
+    let system = |trusted| run_trusting("db.example.test", Path::new("system"), trusted);
+    assert_eq!(system("own.crt").code, 0);
+    let stranger = system("other.crt");
+    assert_eq!(stranger.code, 1);
+    let expected = "not issued by a CA in the operating system's trust store";
+    assert!(stranger.stderr.contains(expected), "{}", stranger.stderr);
 }
 
 /// In whatever way it fails, and however much is logged.

@@ -6,10 +6,7 @@ use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
 use nix::libc::{self, c_int};
-use nix::sys::stat::Mode;
-use nix::unistd::read;
 
 use super::{PAGE, SysResult};
 
@@ -153,58 +150,4 @@ impl Drop for SharedNanos {
         // SAFETY: the mapping is this value's own, and nothing refers to it any more.
         unsafe { libc::munmap(self.0.as_ptr().cast(), PAGE) };
     }
-}
-
-/// Overwrites this process's copy of the environment it was started with, which may hold secrets, and
-/// of its arguments, so that the process list shows `title` instead of a second copy of them.
-///
-/// Only for a process that reads neither any more. Does nothing where the kernel does not tell the
-/// addresses.
-pub(in crate::command) fn forget_environment(title: &[u8]) {
-    let mut stat = [0_u8; 1024];
-    let Ok(file) = open(
-        c"/proc/self/stat",
-        OFlag::O_RDONLY | OFlag::O_CLOEXEC,
-        Mode::empty(),
-    ) else {
-        return;
-    };
-    let len = read(&file, &mut stat).unwrap_or(0);
-    let Some([arg_start, arg_end, env_start, env_end]) = stat.get(..len).and_then(stack_strings)
-    else {
-        return;
-    };
-    // One area, arguments first, then environment; see proc_pid_stat(5).
-    if arg_start == 0 || !(arg_start < arg_end && arg_end <= env_start && env_start <= env_end) {
-        return;
-    }
-    // SAFETY: the kernel says that these strings are there, on the writable part of the first stack;
-    // nobody else in this process (one thread, about to do nothing but system calls) looks at them.
-    unsafe {
-        let start = ptr::with_exposed_provenance_mut::<u8>(arg_start);
-        ptr::write_bytes(start, 0, arg_end - arg_start);
-        let room = (arg_end - arg_start).saturating_sub(1);
-        ptr::copy_nonoverlapping(title.as_ptr(), start, title.len().min(room));
-        let start = ptr::with_exposed_provenance_mut::<u8>(env_start);
-        ptr::write_bytes(start, 0, env_end - env_start);
-    }
-}
-
-/// Fields 48 to 51 of `/proc/self/stat`.
-fn stack_strings(stat: &[u8]) -> Option<[usize; 4]> {
-    let after_name = stat.iter().rposition(|&b| b == b')')?;
-    let mut fields = stat
-        .get(after_name.checked_add(2)?..)?
-        .split(|&b| b == b' ')
-        .skip(48 - 3)
-        .map(|field| {
-            let text = std::str::from_utf8(field.trim_ascii()).ok()?;
-            text.parse().ok()
-        });
-    Some([
-        fields.next()??,
-        fields.next()??,
-        fields.next()??,
-        fields.next()??,
-    ])
 }

@@ -4,12 +4,14 @@
 //! no allocation, no lock, no thread-local but `errno`, no panic. Memory comes from `mmap`.
 
 mod exec;
+mod forget;
 mod memory;
 mod process;
 mod signals;
 
 pub(super) use exec::Image;
-pub(super) use memory::{MappedVec, SharedNanos, forget_environment};
+pub(super) use forget::{forget_environment, forget_memory};
+pub(super) use memory::{MappedVec, SharedNanos};
 pub(super) use process::{
     Status, Waited, close_all_but, exit, fork, pidfd_open, pidfd_signal, read_directory,
     signal_group, signal_process, wait_for, wait_for_any, wait_for_guardian,

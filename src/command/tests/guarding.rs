@@ -209,3 +209,27 @@ fn the_guardian_holds_no_terminal_no_pipe_and_no_secret() {
     assert_eq!(session, guardian);
     drop(reader);
 }
+
+#[test]
+fn the_guardian_does_not_keep_a_copy_of_a_large_programs_memory() {
+    let ballast = 64 << 20;
+    let run = Setup::sh("echo $$ > $D/pid; exec sleep 100")
+        .in_a_library()
+        .env(BALLAST, ballast.to_string())
+        .start();
+    run.number_in("pid");
+    let anonymous = |pid: i32| {
+        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+        let line = rollup.lines().find_map(|l| l.strip_prefix("Anonymous:"));
+        let kilobytes: usize = line
+            .unwrap()
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap();
+        kilobytes << 10
+    };
+    assert!(anonymous(run.pid()) > ballast);
+    let kept = anonymous(run.guardian());
+    assert!(kept < ballast / 20, "{kept}");
+}

@@ -2,6 +2,7 @@
 //! once more (see `BEFORE_MAIN`), so that it can be killed, stopped and given a terminal.
 
 mod course;
+mod first_process;
 mod guarding;
 mod inheriting;
 mod starting;
@@ -44,6 +45,8 @@ const REJECT: &str = "TEST_REJECT_FILE";
 const GRACE: &str = "TEST_GRACE_MS";
 const LIBRARY: &str = "TEST_AS_LIBRARY";
 const TTY: &str = "TEST_TTY";
+/// Have so many bytes of memory in use.
+const BALLAST: &str = "TEST_BALLAST";
 /// A file with one more argument for the command.
 const LONG: &str = "TEST_LONG_ARGUMENT";
 /// Be the shell of the terminal, and run the supervisor as a job of it.
@@ -121,6 +124,16 @@ impl Setup {
     /// From a thread of a program that handles its own signals.
     fn in_a_library(self) -> Self {
         self.env(LIBRARY, "1")
+    }
+
+    /// As the command of another program, which ends as this one does.
+    fn through(mut self, program: &[&str]) -> Self {
+        let mut outer = Command::new(program[0]);
+        outer.args(&program[1..]).arg(self.command.get_program());
+        outer.envs(self.command.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        outer.stdin(Stdio::null()).stdout(Stdio::null());
+        self.command = outer;
+        self
     }
 
     fn start(mut self) -> Supervisor {
@@ -255,16 +268,15 @@ extern "C" fn supervisor_process() {
         let mut options = fs::File::options();
         options.read(true).write(true).open(tty).unwrap()
     });
-    if let Some(terminal) = &terminal
-        && std::env::var_os(SHELL).is_some()
-    {
-        std::process::exit(terminal::job_control_shell(terminal));
+    if std::env::var_os(SHELL).is_some() {
+        std::process::exit(terminal::job_control_shell(&terminal.unwrap()));
     }
     let mut args: Vec<OsString> = args
         .into_vec()
         .split(|&b| b == SEPARATOR)
         .map(|a| OsString::from_vec(a.to_vec()))
         .collect();
+    let ballast = std::env::var(BALLAST).map(|bytes| vec![1_u8; bytes.parse().unwrap()]);
     args.extend(std::env::var_os(LONG).map(|file| OsString::from_vec(fs::read(file).unwrap())));
     let code = if std::env::var_os(LIBRARY).is_some() {
         thread::spawn(|| run_in_this_process(args, None))
@@ -274,7 +286,7 @@ extern "C" fn supervisor_process() {
         let signals = Signals::block().unwrap();
         run_in_this_process(args, Some(&signals))
     };
-    drop(terminal);
+    drop((terminal, ballast));
     std::process::exit(code);
 }
 

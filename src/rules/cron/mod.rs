@@ -14,8 +14,6 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use parse::CronError;
-
 /// Instead of a number of days or occurrences: the last one of the month. Neither has a number 0.
 const LAST: i8 = 0;
 
@@ -48,6 +46,11 @@ impl Set {
             set.insert(n);
         }
         set
+    }
+
+    /// The numbers from `first` to `last`; none when `last` is less.
+    const fn between(first: i8, last: i8) -> Self {
+        Self((u64::MAX << first) & (u64::MAX >> (63 - last)))
     }
 
     const fn insert(&mut self, n: i8) {

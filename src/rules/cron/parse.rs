@@ -78,9 +78,10 @@ const NICKNAMES: [(&str, &str); 7] = [
 ];
 
 /// The occurrences in a month of a day that is meant every week.
-const EVERY: Set = Set(0b11_1110);
+const EVERY: Set = Set::between(1, 5);
 
-const BLANKS: [char; 2] = [' ', '\t'];
+/// In bytes. Nobody writes that much; and so reading takes next to no time, whatever is in it.
+const LONGEST: usize = 1000;
 
 impl Crontab {
     /// Reads an expression that comes again and again.
@@ -90,24 +91,28 @@ impl Crontab {
     /// When it is not a crontab's five fields or a nickname such as `@daily`, means something else to
     /// another cron, or never fires.
     pub(crate) fn parse(text: &str) -> Result<Self, CronError> {
-        let strange = |c: &char| !BLANKS.contains(c) && (c.is_whitespace() || c.is_control());
+        if text.len() > LONGEST {
+            return Err(CronError(format!(
+                "{}: these are {} bytes; allowed are up to {LONGEST}",
+                quote(text),
+                text.len()
+            )));
+        }
+        let strange = |&c: &char| (c.is_whitespace() || c.is_control()) && c != ' ' && c != '\t';
         if let Some(c) = text.chars().find(strange) {
             return Err(CronError(format!(
-                "{} contains the character U+{:04X}; only blanks and tabs may stand between the fields",
+                "{} contains the character U+{:04X}; only blanks and tabs may stand between fields",
                 quote(text),
                 u32::from(c)
             )));
         }
-        let text = text.trim_matches(BLANKS);
+        let text = text.trim();
         let expression = if text.starts_with('@') {
             expand(text)?
         } else {
             text
         };
-        let fields: Vec<&str> = expression
-            .split(BLANKS)
-            .filter(|field| !field.is_empty())
-            .collect();
+        let fields: Vec<&str> = expression.split_ascii_whitespace().collect();
         let [minute, hour, day, month, weekday] = fields[..] else {
             return Err(wrong_number_of_fields(text, fields.len()));
         };
@@ -276,8 +281,11 @@ impl Field {
         match step {
             Some(0) => Err("a step is at least 1".to_owned()),
             Some(_) if first > last => Err("a range that runs backward takes no step".to_owned()),
-            None if first > last => Ok(Set::of((first..=self.high).chain(self.low..=last))),
-            step => Ok(Set::of((first..=last).step_by(step.unwrap_or(1)))),
+            Some(step) => Ok(Set::of((first..=last).step_by(step))),
+            None if first > last => {
+                Ok(Set::between(first, self.high).or(Set::between(self.low, last)))
+            }
+            None => Ok(Set::between(first, last)),
         }
     }
 
@@ -365,8 +373,8 @@ fn number(text: &str) -> Result<usize, String> {
 
 /// Text for a message: on one line whatever is in it, and not too long.
 fn quote(text: &str) -> String {
-    const LONGEST: usize = 60;
-    let mut short: String = text.chars().take(LONGEST).collect();
+    const SHOWN: usize = 60;
+    let mut short: String = text.chars().take(SHOWN).collect();
     if short.len() < text.len() {
         short.push('…');
     }

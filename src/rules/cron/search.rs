@@ -127,7 +127,7 @@ impl Crontab {
     /// The days on which the job runs in the month that starts with `first`, if it runs in that month.
     fn days_of_month(&self, first: Date) -> Set {
         let length = first.days_in_month();
-        let mut by_date = self.days.and(Set::of(1..=length));
+        let mut by_date = self.days.and(Set::between(1, length));
         if self.days.contains(LAST) {
             by_date.insert(length);
         }
@@ -153,7 +153,11 @@ fn spans(zone: &TimeZone, begin: Timestamp) -> impl Iterator<Item = Span> {
         .peekable();
     iter::from_fn(move || {
         let (start, offset) = starts.next()?;
-        let end = starts.peek().map(|&(end, _)| end);
+        // A zone file without a rule for the time after its last change: jiff repeats that change.
+        let end = starts
+            .peek()
+            .map(|&(end, _)| end)
+            .filter(|&end| end > start);
         Some(Span { start, end, offset })
     })
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::super::{CronError, Crontab};
+use super::super::Crontab;
+use super::super::parse::CronError;
 use super::zone;
 
 const TEXTS: u64 = 1_000_000;
@@ -161,17 +162,28 @@ impl Dice {
     }
 }
 
-fn read_and_search(
+/// The first tick, and how long it took to read the text and to find it.
+fn timed(
     text: &str,
     after: Timestamp,
     zone: &TimeZone,
-) -> (Duration, Result<Option<Timestamp>, CronError>) {
-    let start = Instant::now();
-    let tick = Crontab::parse(black_box(text)).map(|crontab| crontab.next_after(after, zone));
-    (start.elapsed(), tick)
+) -> (Result<Option<Timestamp>, CronError>, Duration) {
+    let once = || {
+        let start = Instant::now();
+        let tick = Crontab::parse(black_box(text)).map(|crontab| crontab.next_after(after, zone));
+        (tick, start.elapsed())
+    };
+    let (tick, mut took) = once();
+    for _ in 0..20 {
+        // The machine may be busy with something else for a while, but not each time.
+        if took > LIMIT / 10 {
+            took = took.min(once().1);
+        }
+    }
+    (tick, took)
 }
 
-/// Feeds a share of the texts, and returns how many of them were expressions and what took longest.
+/// Feeds a share of the texts, and returns how many were expressions and what took longest.
 fn feed(mut dice: Dice, texts: u64) -> (u64, Duration) {
     let zones = ["UTC", "Europe/Berlin", "Africa/Casablanca", "Pacific/Apia"].map(zone);
     let mut text = String::new();
@@ -180,14 +192,7 @@ fn feed(mut dice: Dice, texts: u64) -> (u64, Duration) {
     for _ in 0..texts {
         dice.write(&mut text);
         let (after, zone) = (dice.instant(), &zones[dice.below(zones.len())]);
-        let (mut took, result) = read_and_search(&text, after, zone);
-        for _ in 0..20 {
-            // It may have been the machine, which was busy with something else.
-            if took <= LIMIT / 50 {
-                break;
-            }
-            took = took.min(read_and_search(&text, after, zone).0);
-        }
+        let (result, took) = timed(&text, after, zone);
         assert!(
             took <= LIMIT,
             "{text:?} after {after} in {zone:?}: {took:?}"
@@ -203,8 +208,8 @@ fn feed(mut dice: Dice, texts: u64) -> (u64, Duration) {
             }
             Err(e) => {
                 let message = e.to_string();
-                let is_a_line = !message.contains(char::is_control) && message.len() < 400;
-                assert!(is_a_line, "{text:?}: {message:?}");
+                let is_a_line = !message.bytes().any(|b| b.is_ascii_control());
+                assert!(is_a_line && message.len() < 600, "{text:?}: {message:?}");
             }
         }
     }
@@ -213,25 +218,21 @@ fn feed(mut dice: Dice, texts: u64) -> (u64, Duration) {
 
 #[test]
 fn a_million_random_texts_are_read_or_refused_and_searched_at_once() {
-    let shares: Vec<_> = (1..=THREADS)
+    let threads: Vec<_> = (1..=THREADS)
         .map(|n| {
             let dice = Dice(0x1234_5678_9ABC_DEF1 * n);
             thread::spawn(move || feed(dice, TEXTS / THREADS))
         })
         .collect();
-    let shares: Vec<_> = shares
-        .into_iter()
-        .map(|share| share.join().unwrap())
-        .collect();
-    let read: u64 = shares.iter().map(|(read, _)| read).sum();
-    println!(
-        "{read} of {TEXTS} were expressions; {:?} at most",
-        shares.iter().map(|(_, took)| took).max()
-    );
-    assert!(
-        read > TEXTS / 20,
-        "only {read} were expressions: too noisy to search much"
-    );
+    let mut read = 0;
+    let mut longest = Duration::ZERO;
+    for thread in threads {
+        let (n, took) = thread.join().unwrap();
+        read += n;
+        longest = longest.max(took);
+    }
+    println!("{read} of {TEXTS} were expressions; {longest:?} at most");
+    assert!(read > TEXTS / 20, "only {read} were expressions: too noisy");
     assert!(
         read < TEXTS * 19 / 20,
         "{read} were expressions: not noisy enough"
@@ -239,24 +240,20 @@ fn a_million_random_texts_are_read_or_refused_and_searched_at_once() {
 }
 
 #[test]
-fn a_text_of_a_megabyte_is_read_or_refused_without_delay() {
-    let long = [
-        format!("{}0 * * * *", "0,".repeat(500_000)),
-        format!("{}59 * * * *", "0".repeat(1_000_000)),
-        format!("0 0 * * {}1#1", "1#1,".repeat(250_000)),
-        format!("{}* * * * *{}", " ".repeat(500_000), "\t".repeat(500_000)),
-        "9".repeat(1_000_000),
-        "* ".repeat(500_000),
-        "\u{301}".repeat(500_000),
-        format!("@{}", "daily".repeat(200_000)),
-    ];
-    for text in long {
-        let start = Instant::now();
-        let result = Crontab::parse(&text);
-        let took = start.elapsed();
-        assert!(took < Duration::from_secs(2), "{:.20}…: {took:?}", text);
-        if let Err(e) = result {
-            assert!(e.to_string().len() < 600, "{e}");
+fn the_rarest_job_is_found_at_once_where_clocks_change_most() {
+    // There is no Monday 29 February for 40 years.
+    let after = "2072-03-02T00:00:00Z".parse().unwrap();
+    for tz in [
+        "UTC",
+        "Europe/Berlin",
+        "Africa/Casablanca",
+        "America/Santiago",
+    ] {
+        for text in ["59 23 * 2 1#5", "*/59 23 * feb mon#5"] {
+            let (tick, took) = timed(text, after, &zone(tz));
+            println!("{text} in {tz}: {took:?}");
+            assert!(tick.unwrap().unwrap().to_string().starts_with("2112"));
+            assert!(took <= LIMIT, "{text} in {tz}: {took:?}");
         }
     }
 }
