@@ -10,6 +10,7 @@ use super::admin_args::Task;
 use super::args::Args;
 use super::input::{BadInput, Env};
 use super::listing::{self, kind, left};
+use super::manual;
 use super::report;
 use super::settings::{self, Settings};
 use super::terminal::{Paint, printable, write_out};
@@ -57,7 +58,7 @@ pub(crate) fn perform(task: &Task, args: &Args, env: Env<'_>) -> i32 {
         Task::Prune { age } => prune(args, env, age),
         Task::Check => check(args, env),
         Task::Completions(shell) => completions(*shell),
-        Task::Man => manual(),
+        Task::Man => manual_page(),
     };
     let (exit_code, why) = match done {
         Ok(code) => return code,
@@ -258,10 +259,8 @@ fn completions(shell: clap_complete::Shell) -> Result<i32, Failed> {
     Ok(0)
 }
 
-fn manual() -> Result<i32, Failed> {
-    let mut page = Vec::new();
-    clap_mangen::Man::new(Args::command()).render(&mut page)?;
-    write_out(&String::from_utf8_lossy(&page))?;
+fn manual_page() -> Result<i32, Failed> {
+    write_out(&manual::page()?)?;
     Ok(0)
 }
 

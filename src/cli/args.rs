@@ -11,8 +11,9 @@ use clap::{CommandFactory as _, Parser as _};
 
 use super::admin_args::{AdminArgs, Task};
 
-/// Examples and exit codes, below the long help.
-const AFTER_LONG_HELP: &str = "\
+/// Examples and exit codes, below the long help and in the manual page: a heading is a line that is
+/// not indented and ends with a colon.
+pub(super) const AFTER_LONG_HELP: &str = "\
 Examples:
   One start per tick, whichever host is first; every host has this line in its crontab:
     */5 * * * * dislock --key report --cron '*/5 * * * *' DATABASE_URL ./report.sh

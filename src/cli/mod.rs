@@ -11,6 +11,7 @@ mod input;
 mod json;
 mod listing;
 mod logging;
+mod manual;
 mod report;
 mod settings;
 mod terminal;

@@ -20,6 +20,7 @@ mod events;
 mod faults;
 mod fencing;
 mod harness;
+mod help;
 mod herd;
 mod keeper;
 mod lease;
