@@ -15,6 +15,7 @@ mod cannot_lock;
 mod check;
 mod command;
 mod configuration;
+mod conflict;
 mod connecting;
 mod events;
 mod faults;
