@@ -11,7 +11,7 @@ use crate::rules::lease::{LeaseTiming, Loss};
 use crate::rules::slot;
 
 /// The table when none is named.
-const DEFAULT_TABLE: &str = "key_value";
+pub(crate) const DEFAULT_TABLE: &str = "key_value";
 const DEFAULT_TTL: Duration = Duration::from_secs(60);
 const DEFAULT_KILL_GRACE: Duration = Duration::from_secs(10);
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -93,11 +93,13 @@ impl TableName {
     }
 
     /// The schema, if one was named.
+    #[cfg(all(feature = "cli", target_os = "linux"))]
     pub(crate) fn schema(&self) -> Option<&str> {
         self.plain.split_once('.').map(|(schema, _)| schema)
     }
 
     /// Without the schema.
+    #[cfg(all(feature = "cli", target_os = "linux"))]
     pub(crate) fn name(&self) -> &str {
         self.plain
             .split_once('.')

@@ -9,10 +9,16 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
+use super::store::channel;
 use super::timestamp::RowTime;
-use crate::context::{FENCE_PREFIX, LEASE_PREFIX, LockStrategy, SCHEDULE_PREFIX, TableName};
+use crate::context::{
+    DEFAULT_TABLE, FENCE_PREFIX, LEASE_PREFIX, LockStrategy, SCHEDULE_PREFIX, TableName,
+};
 
 type SqlResult<T> = Result<T, tokio_postgres::Error>;
+
+/// The statement that creates the default table.
+const SCHEMA: &str = include_str!("../../schema.sql");
 
 /// What hosts that create the table at the same time agree on; any number would do.
 const CREATION_LOCK: i64 = 0x6469_736c_6f63_6b00;
@@ -96,7 +102,7 @@ pub(crate) async fn list(client: &Client, table: &TableName, all: bool) -> SqlRe
 /// as they were, exactly: nothing can come between looking and ending.
 ///
 /// The row stays, with `operator` as its value: the owner guard of whoever had it then rejects the
-/// next renewal, and no right to delete is needed.
+/// next renewal, and no right to delete is needed. Those who wait for the row are told.
 pub(crate) async fn release(
     client: &Client,
     table: &TableName,
@@ -110,16 +116,23 @@ pub(crate) async fn release(
          ), released AS (
              UPDATE {table} AS held SET value = $2, expire_at = NOW() FROM seen
              WHERE $3 AND held.key = seen.key AND seen.expire_at > NOW()
+             RETURNING held.key
+         ), announced AS (
+             SELECT pg_notify(due.channel, '') FROM unnest($1, $4) AS due(key, channel)
+             JOIN released ON released.key = due.key
          )
-         SELECT seen.key, seen.value, seen.expire_at, NOW(), fence.value
+         SELECT seen.key, seen.value, seen.expire_at, NOW(), fence.value,
+                (SELECT count(*) FROM announced)
          FROM seen LEFT JOIN {table} AS fence ON fence.key = {fence}",
         table = table.sql(),
         fence = fence_key("seen"),
     );
+    let channels: Vec<String> = keys.iter().map(|key| channel(key)).collect();
     let params: &[(&(dyn ToSql + Sync), Type)] = &[
         (&keys, Type::TEXT_ARRAY),
         (&operator, Type::TEXT),
         (&by_force, Type::BOOL),
+        (&channels, Type::TEXT_ARRAY),
     ];
     let rows = client.query_typed(&sql, params).await?;
     let mut locks = locks(&rows)?;
@@ -154,16 +167,8 @@ pub(crate) async fn create(client: &Client, table: &TableName) -> SqlResult<()> 
         Some(schema) => format!("CREATE SCHEMA IF NOT EXISTS {};", quoted(schema)),
         None => String::new(),
     };
-    let sql = format!(
-        "SELECT pg_advisory_xact_lock({CREATION_LOCK});
-         {schema}
-         CREATE TABLE IF NOT EXISTS {} (
-             key text PRIMARY KEY,
-             value text NOT NULL,
-             expire_at timestamptz NOT NULL
-         )",
-        table.sql()
-    );
+    let table = SCHEMA.replacen(DEFAULT_TABLE, table.sql(), 1);
+    let sql = format!("SELECT pg_advisory_xact_lock({CREATION_LOCK}); {schema} {table}");
     client.batch_execute(&sql).await
 }
 
@@ -303,4 +308,19 @@ async fn columns(client: &Client, table: u32) -> SqlResult<Vec<Column>> {
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_names_its_table_where_another_name_is_put() {
+        let named = SCHEMA.replacen(DEFAULT_TABLE, "\"other\"", 1);
+        assert!(
+            named.contains("CREATE TABLE IF NOT EXISTS \"other\" ("),
+            "{named}"
+        );
+        assert!(!named.contains(DEFAULT_TABLE), "{named}");
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! Hosts are tried in order, or shuffled when asked. Each address gets `connect_timeout`, and never
 //! more than its share of the time that is left, so that a first host which swallows packets leaves
-//! time for the second. The search goes on after whatever may be that one host's trouble: no address,
+//! time for the second. Addresses of one host share only the time until one of them answers: they
+//! mostly lead to one server, and a slow one needs its time. The search goes on after whatever may be that one host's trouble: no address,
 //! no route, no answer, a lost connection, a server that is starting up or is of the wrong kind. It
 //! ends with the first real answer: what one server refuses (a password, a certificate), the next is
 //! not asked for.
@@ -218,10 +219,14 @@ async fn try_host(
 
     let mut last = Reason::NoAddress;
     for (i, address) in found.iter().enumerate() {
-        let until = share(target, deadline, found.len() - i + rest);
-        match timeout_at(until, try_address(target, host, address, wanted)).await {
+        let open_by = share(target, deadline, found.len() - i + rest);
+        let done_by = share(target, deadline, 1 + rest);
+        let attempt = try_address(target, host, address, open_by, wanted);
+        match timeout_at(done_by, attempt).await {
             Ok(Ok(connection)) => return Ok(connection),
-            Ok(Err(reason @ (Reason::Socket(_) | Reason::Handshake(..)))) => last = reason,
+            Ok(Err(reason @ (Reason::Socket(_) | Reason::Handshake(..) | Reason::TimedOut))) => {
+                last = reason;
+            }
             Ok(Err(reason)) => return Err(reason),
             Err(_) => last = Reason::TimedOut,
         }
@@ -255,9 +260,10 @@ async fn try_address(
     target: &Conninfo,
     host: &Host,
     address: &Address,
+    open_by: Instant,
     wanted: TargetSessionAttrs,
 ) -> Result<Connection, Reason> {
-    let accepted = attempt::log_in(target, host, address).await?;
+    let accepted = attempt::log_in(target, host, address, open_by).await?;
     let known = attempt::ServerState::reported(&accepted.driver);
     let peer = Peer {
         host: host.clone(),

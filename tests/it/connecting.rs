@@ -28,6 +28,11 @@ fn application_names(database: &Database) -> Vec<String> {
     names.collect()
 }
 
+/// How many renewals a run has logged, at level DEBUG.
+fn renewals(run: &Run) -> usize {
+    run.stderr().matches(" renewed ").count()
+}
+
 fn write(path: &Path, mode: u32, content: &str) {
     fs::write(path, content).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -134,8 +139,7 @@ fn a_wrong_ca_and_a_wrong_host_name_end_with_1_and_say_which() {
         &certificate("db.example.test").0,
     );
 
-    let run = |host: &str, root: &str| {
-        let root = directory.join(root);
+    let run_trusting = |host: &str, root: &Path, system: &str| {
         let url = format!(
             "host={host} hostaddr=127.0.0.1 port={} user=postgres dbname={} \
              sslmode=verify-full sslrootcert={}",
@@ -143,8 +147,11 @@ fn a_wrong_ca_and_a_wrong_host_name_end_with_1_and_say_which() {
             database.name(),
             root.display()
         );
-        Dislock::lease(url, 30.0).run(["true"])
+        Dislock::lease(url, 30.0)
+            .env("SSL_CERT_FILE", directory.join(system))
+            .run(["true"])
     };
+    let run = |host: &str, root: &str| run_trusting(host, &directory.join(root), "other.crt");
     assert_eq!(run("db.example.test", "own.crt").code, 0);
     let wrong_ca = run("db.example.test", "other.crt");
     assert_eq!(wrong_ca.code, 1);
@@ -163,6 +170,13 @@ fn a_wrong_ca_and_a_wrong_host_name_end_with_1_and_say_which() {
         wrong_host.stderr
     );
     assert!(database.lease().is_some(), "the first run got in");
+
+    let system = |trusted| run_trusting("db.example.test", Path::new("system"), trusted);
+    assert_eq!(system("own.crt").code, 0);
+    let stranger = system("other.crt");
+    assert_eq!(stranger.code, 1);
+    let expected = "not issued by a CA in the operating system's trust store";
+    assert!(stranger.stderr.contains(expected), "{}", stranger.stderr);
 }
 
 /// In whatever way it fails, and however much is logged.
@@ -251,28 +265,22 @@ fn the_heartbeat_finds_the_new_primary_within_the_lease() {
     );
     let mut run = Dislock::lease(url, 15.0)
         .env("LOCK_LEASE_INTERVAL", "0.5")
+        .log_level("DEBUG")
         .work(LONG);
     let worker = run.wait_for_worker();
-    let renewed_on = |server: &Server| {
-        let query = format!(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'dislock:job' \
-             AND query LIKE 'UPDATE%' AND datname = '{}'",
-            database.name()
-        );
-        server.address().sql(&query)[0][0].as_deref() != Some("0")
-    };
-    eventually("renewals on the old primary", || renewed_on(&old));
+    eventually("renewals on the old primary", || renewals(&run) > 1);
     let caught_up = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = sent_lsn";
     eventually("the replica follows", || {
         old.address().sql(caught_up)[0][0].as_deref() == Some("1")
     });
 
     old.stop(Stop::Immediate);
+    let before = renewals(&run);
     new.promote();
 
     value("renewals on the new primary", SOON, || {
         assert_eq!(run.try_exit_code(), None, "{}", run.stderr());
-        renewed_on(&new).then_some(())
+        (renewals(&run) > before + 1).then_some(())
     });
     assert_eq!(run.spans().len(), 1);
     assert_eq!(run.spans()[0].pid, worker.pid);
@@ -370,7 +378,6 @@ fn two_leases_share_the_one_connection_of_a_pooler() {
             .log_level("DEBUG")
             .work(LONG)
     });
-    let renewals = |run: &Run| run.stderr().matches(" renewed ").count();
     for run in &runs {
         eventually("20 renewals", || renewals(run) >= 20);
     }

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "tls")]
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::{Client, config as driver};
 
 use super::CANNOT_CONNECT_NOW;
@@ -63,15 +64,26 @@ impl Trouble {
     }
 }
 
-/// Connects and logs in.
+/// Connects, which has to have succeeded by `open_by`, and logs in, which the caller bounds.
 pub(super) async fn log_in(
     target: &Conninfo,
     host: &Host,
     address: &Address,
+    open_by: Instant,
 ) -> Result<LoggedIn, Reason> {
+    let open = timeout_at(open_by, address.open(&target.tcp));
+    let mut opened = Some(
+        open.await
+            .map_err(|_| Reason::TimedOut)?
+            .map_err(Reason::Socket)?,
+    );
     let mut first = None;
     for &way in ways(target.tls.mode, address) {
-        match log_in_once(target, host, address, way).await {
+        let socket = match opened.take() {
+            Some(socket) => socket,
+            None => address.open(&target.tcp).await.map_err(Reason::Socket)?,
+        };
+        match log_in_over(socket, target, host, way).await {
             Ok(logged_in) => return Ok(logged_in),
             Err(Trouble { reason, fallback }) => match first.take() {
                 Some(first) => return Err(both(way, first, reason)),
@@ -97,16 +109,12 @@ fn both(second_way: Encryption, first: Reason, second: Reason) -> Reason {
     }
 }
 
-async fn log_in_once(
+async fn log_in_over(
+    socket: Socket,
     target: &Conninfo,
     host: &Host,
-    address: &Address,
     way: Encryption,
 ) -> Result<LoggedIn, Trouble> {
-    let socket = address
-        .open(&target.tcp)
-        .await
-        .map_err(|e| Trouble::decisive(Reason::Socket(e)))?;
     check_peer(target, &socket).map_err(Trouble::decisive)?;
     let login = LoginWatch::new(target.required_auth.clone());
     let (stream, way) = match way {
@@ -222,10 +230,11 @@ pub(super) async fn open_again(
     let login = LoginWatch::new(RequiredAuth::default());
     match way {
         Encryption::Plain => Ok(Stream::plain(socket, login)),
-        Encryption::Tls => encrypt(socket, options, host, login)
-            .await
-            .map(|(stream, _)| stream)
-            .map_err(|trouble| trouble.reason),
+        Encryption::Tls => match encrypt(socket, options, host, login).await {
+            Ok((stream, Encryption::Tls)) => Ok(stream),
+            Ok((_, Encryption::Plain)) => Err(Reason::refused("the server does not support TLS")),
+            Err(trouble) => Err(trouble.reason),
+        },
     }
 }
 

@@ -290,3 +290,69 @@ impl<'a> Der<'a> {
         Some(time.as_second())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
+
+    use super::*;
+
+    fn certificate() -> Vec<u8> {
+        let mut params =
+            CertificateParams::new(["db.example.test".to_owned(), "::1".to_owned()]).unwrap();
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, "somebody");
+        params.distinguished_name.push(DnType::CommonName, "a name");
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.not_before = rcgen::date_time_ymd(1970, 1, 2);
+        params.not_after = rcgen::date_time_ymd(2100, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        params.self_signed(&key).unwrap().der().to_vec()
+    }
+
+    /// Everything that is ever asked of a certificate.
+    fn ask(der: &[u8]) {
+        if let Some(certificate) = Certificate::read(der) {
+            certificate.alternative_names();
+            certificate.common_name();
+            certificate.allows_tls_server();
+            certificate.binding_hash();
+            certificate.is_self_issued();
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_read_as_it_was_written() {
+        let der = certificate();
+        let certificate = Certificate::read(&der).unwrap();
+        assert!(certificate.is_v3);
+        assert!(certificate.is_self_issued());
+        assert_eq!(certificate.not_before, 86_400);
+        assert_eq!(certificate.not_after, 4_102_444_800);
+        assert_eq!(certificate.common_name(), Some(b"a name".as_slice()));
+        assert!(certificate.allows_tls_server());
+        let names = [
+            Name::Dns(b"db.example.test".to_vec()),
+            Name::Ip("::1".parse().unwrap()),
+        ];
+        assert_eq!(certificate.alternative_names(), names);
+        assert!(certificate.binding_hash().is_some());
+    }
+
+    #[test]
+    fn no_damage_to_a_certificate_makes_reading_it_panic() {
+        let der = certificate();
+        for end in 0..der.len() {
+            ask(&der[..end]);
+        }
+        for at in 0..der.len() {
+            for value in [0, 1, 0x30, 0x7f, 0x80, 0x81, 0x84, 0xff] {
+                let mut damaged = der.clone();
+                damaged[at] = value;
+                ask(&damaged);
+            }
+        }
+    }
+}

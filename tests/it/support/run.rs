@@ -107,8 +107,13 @@ impl Dislock {
         &self,
         args: impl IntoIterator<Item = W>,
     ) -> Finished {
+        self.start_args(args).finish()
+    }
+
+    /// Starts `dislock` with exactly these arguments.
+    pub(crate) fn start_args<W: Into<OsString>>(&self, args: impl IntoIterator<Item = W>) -> Run {
         let words = args.into_iter().map(W::into).collect();
-        self.start_with(words, &[]).finish()
+        self.start_with(words, &[])
     }
 
     fn start_with(&self, words: Vec<OsString>, more: &[(&str, String)]) -> Run {
