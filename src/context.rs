@@ -93,11 +93,13 @@ impl TableName {
     }
 
     /// The schema, if one was named.
+    #[cfg(all(feature = "cli", target_os = "linux"))]
     pub(crate) fn schema(&self) -> Option<&str> {
         self.plain.split_once('.').map(|(schema, _)| schema)
     }
 
     /// Without the schema.
+    #[cfg(all(feature = "cli", target_os = "linux"))]
     pub(crate) fn name(&self) -> &str {
         self.plain
             .split_once('.')

@@ -10,6 +10,7 @@ use super::admin_args::Task;
 use super::args::Args;
 use super::input::{BadInput, Env};
 use super::listing::{self, kind, left};
+use super::manual;
 use super::report;
 use super::settings::{self, Settings};
 use super::terminal::{Paint, printable, write_out};
@@ -57,27 +58,23 @@ pub(crate) fn perform(task: &Task, args: &Args, env: Env<'_>) -> i32 {
         Task::Prune { age } => prune(args, env, age),
         Task::Check => check(args, env),
         Task::Completions(shell) => completions(*shell),
-        Task::Man => manual(),
+        Task::Man => manual_page(),
     };
-    match done {
-        Ok(code) => code,
-        Err(Failed::Input(bad)) => {
-            log::error!("{bad}");
-            outcome::USAGE
-        }
-        Err(Failed::Task(error)) => {
-            log::error!("{error:#}");
-            outcome::exit_code_of(&error, outcome::FAILURE)
-        }
-        Err(Failed::Output(error)) => {
-            log::error!("cannot write to standard output: {error}");
-            outcome::FAILURE
-        }
-        Err(Failed::Refused(why)) => {
-            log::error!("{why}");
-            outcome::FAILURE
-        }
-    }
+    let (exit_code, why) = match done {
+        Ok(code) => return code,
+        Err(Failed::Input(bad)) => (outcome::USAGE, bad.to_string()),
+        Err(Failed::Task(error)) => (
+            outcome::exit_code_of(&error, outcome::FAILURE),
+            format!("{error:#}"),
+        ),
+        Err(Failed::Output(error)) => (
+            outcome::FAILURE,
+            format!("cannot write to standard output: {error}"),
+        ),
+        Err(Failed::Refused(why)) => (outcome::FAILURE, why),
+    };
+    log::error!(event = "task_failed", task = task.option(), exit_code; "{why}");
+    exit_code
 }
 
 fn init(args: &Args, env: Env<'_>) -> Result<i32, Failed> {
@@ -262,10 +259,8 @@ fn completions(shell: clap_complete::Shell) -> Result<i32, Failed> {
     Ok(0)
 }
 
-fn manual() -> Result<i32, Failed> {
-    let mut page = Vec::new();
-    clap_mangen::Man::new(Args::command()).render(&mut page)?;
-    write_out(&String::from_utf8_lossy(&page))?;
+fn manual_page() -> Result<i32, Failed> {
+    write_out(&manual::page()?)?;
     Ok(0)
 }
 

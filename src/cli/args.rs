@@ -11,8 +11,9 @@ use clap::{CommandFactory as _, Parser as _};
 
 use super::admin_args::{AdminArgs, Task};
 
-/// Examples and exit codes, below the long help.
-const AFTER_LONG_HELP: &str = "\
+/// Examples and exit codes, below the long help and in the manual page: a heading is a line that is
+/// not indented and ends with a colon.
+pub(super) const AFTER_LONG_HELP: &str = "\
 Examples:
   One start per tick, whichever host is first; every host has this line in its crontab:
     */5 * * * * dislock --key report --cron '*/5 * * * *' DATABASE_URL ./report.sh
@@ -194,6 +195,10 @@ pub(crate) struct Args {
     /// DEBUG, INFO, WARNING, ERROR or CRITICAL [env: CRONJOB_LOCK_LOG_LEVEL] [default: WARNING]
     #[arg(long, value_name = "LEVEL", help_heading = "Run")]
     pub(crate) log_level: Option<OsString>,
+
+    /// `text`, or `json`: one object a line [env: CRONJOB_LOCK_LOG_FORMAT] [default: text]
+    #[arg(long, value_name = "FORMAT", help_heading = "Run")]
+    pub(crate) log_format: Option<OsString>,
 
     #[command(flatten)]
     admin: AdminArgs,

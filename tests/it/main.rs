@@ -12,26 +12,35 @@
 )]
 
 mod administration;
+#[cfg(feature = "aio")]
+mod aio;
 mod cannot_lock;
 mod check;
 mod command;
 mod configuration;
+mod conflict;
 mod connecting;
+mod events;
 mod faults;
 mod fencing;
 mod harness;
+mod help;
 mod herd;
+mod inheritance;
 mod keeper;
 mod lease;
 mod library;
+mod library_run;
 mod lost_answers;
 mod mixed_fleet;
 mod random_faults;
 mod round_trips;
 mod schema;
 mod secrets;
+mod signals;
 mod slot;
 mod strategies;
 mod support;
+mod terminal;
 mod waiting;
 mod with_postgres;
