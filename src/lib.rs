@@ -41,6 +41,12 @@
 //! All calls block the calling thread, within bounds that each of them states, and do their I/O on
 //! threads of their own. Inside an async runtime they work, and block the thread they are called on.
 
+// Dead code shows in the full build; a smaller one lacks the callers of much that it shares.
+#![cfg_attr(
+    not(all(feature = "cli", target_os = "linux")),
+    allow(dead_code, unused_imports, reason = "what only the program needs")
+)]
+
 #[cfg(all(feature = "cli", target_os = "linux"))]
 mod admin;
 #[cfg(all(feature = "cli", target_os = "linux"))]

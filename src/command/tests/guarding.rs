@@ -233,3 +233,26 @@ fn the_guardian_does_not_keep_a_copy_of_a_large_programs_memory() {
     let kept = anonymous(run.guardian());
     assert!(kept < ballast / 20, "{kept}");
 }
+
+#[test]
+fn children_that_dislock_was_given_at_its_start_are_nobodys_to_kill() {
+    // As in a container's `sidecar & exec dislock …`.
+    let script = "sleep 100 & echo $! > $D/sidecar; exec \"$0\"";
+    for guardian_dies in [false, true] {
+        let mut run = tree(true)
+            .kill_grace(SECOND / 4)
+            .lease_until(3 * SECOND, "rejected")
+            .through(&["sh", "-c", script])
+            .start();
+        wait_for_tree(&run);
+        let sidecar = run.number_in("sidecar");
+        if guardian_dies {
+            signal_process(run.guardian(), nix::libc::SIGKILL).unwrap();
+            assert_eq!(run.wait(), 1);
+        } else {
+            fs::write(run.path("rejected"), "").unwrap();
+            assert_eq!(run.wait(), 75);
+        }
+        assert_eq!(run.command_processes(), [sidecar]);
+    }
+}
