@@ -22,6 +22,9 @@ pub(crate) struct LeaseState {
     key: String,
     inner: Mutex<Inner>,
     changed: Condvar,
+    /// The same for tasks.
+    #[cfg(feature = "aio")]
+    changed_for_tasks: tokio::sync::Notify,
 }
 
 struct Inner {
@@ -47,6 +50,8 @@ impl LeaseState {
                 observers: Vec::new(),
             }),
             changed: Condvar::new(),
+            #[cfg(feature = "aio")]
+            changed_for_tasks: tokio::sync::Notify::new(),
         }
     }
 
@@ -115,6 +120,29 @@ impl LeaseState {
         }
     }
 
+    /// Waits like [`wait_lost`](Self::wait_lost) as a task, without a limit.
+    #[cfg(feature = "aio")]
+    pub(crate) async fn lost(&self) -> bool {
+        loop {
+            // Before the state is looked at, so that no change is missed.
+            let mut changed = std::pin::pin!(self.changed_for_tasks.notified());
+            changed.as_mut().enable();
+            let now = BootInstant::now();
+            let nap = {
+                let inner = self.lock();
+                if inner.loss(now).is_some() {
+                    return true;
+                }
+                if inner.ended.is_some() {
+                    return false;
+                }
+                inner.term.deadlines().stop_at.left(now).min(LONGEST_NAP)
+            };
+            // Woken or not: the state tells.
+            let _ = tokio::time::timeout(nap, changed).await;
+        }
+    }
+
     /// Changes the state, then tells everybody, outside the mutex.
     fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
         let mut inner = self.lock();
@@ -122,6 +150,8 @@ impl LeaseState {
         let observers = inner.observers.clone();
         drop(inner);
         self.changed.notify_all();
+        #[cfg(feature = "aio")]
+        self.changed_for_tasks.notify_waiters();
         for observer in observers {
             observer();
         }

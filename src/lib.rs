@@ -40,6 +40,7 @@
 //!
 //! All calls block the calling thread, within bounds that each of them states, and do their I/O on
 //! threads of their own. Inside an async runtime they work, and block the thread they are called on.
+//! The feature `aio` adds the same calls as async functions, in the module `aio`.
 
 // Dead code shows in the full build; a smaller one lacks the callers of much that it shares.
 #![cfg_attr(
@@ -49,6 +50,8 @@
 
 #[cfg(all(feature = "cli", target_os = "linux"))]
 mod admin;
+#[cfg(feature = "aio")]
+pub mod aio;
 #[cfg(all(feature = "cli", target_os = "linux"))]
 #[doc(hidden)]
 pub mod cli;

@@ -16,9 +16,10 @@
 //! A keeper runs on the runtime that it was started on: a thread of its own, or the caller's. Its
 //! methods may be called from anywhere; what they start runs there.
 
+mod directory;
 mod run;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ use crate::error::Result;
 use crate::lease::LeaseState;
 use crate::rules::lease::LeaseTerm;
 
+pub(crate) use self::directory::Directory;
 pub(crate) use self::run::Body;
 
 /// How long a connection that is of no use is kept, and the keeper after it.
@@ -309,53 +311,5 @@ impl Shared {
 
     fn spare(&self) -> MutexGuard<'_, Option<Line>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A keeper that is found again by whoever needs one for the same database and table.
-#[derive(Debug)]
-pub(crate) struct Known {
-    ctx: LockContext,
-    shared: Arc<Shared>,
-    process: u32,
-}
-
-impl Known {
-    pub(crate) fn new(ctx: &LockContext, keeper: &Keeper) -> Self {
-        Self {
-            ctx: ctx.clone(),
-            shared: Arc::clone(&keeper.shared),
-            process: std::process::id(),
-        }
-    }
-
-    /// A handle, if this is the keeper for `ctx` in this process, and is running.
-    pub(crate) fn handle(&self, ctx: &LockContext) -> Option<Keeper> {
-        if self.is_over() || !self.is_of_this_process() || !self.ctx.has_same_table(ctx) {
-            return None;
-        }
-        self.shared.census().handles += 1;
-        Some(Keeper {
-            shared: Arc::clone(&self.shared),
-        })
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.shared.over.load(Ordering::Acquire)
-    }
-
-    /// After a fork, the child has the memory of a keeper but not the keeper.
-    pub(crate) fn is_of_this_process(&self) -> bool {
-        self.process == std::process::id()
-    }
-
-    pub(crate) fn is(&self, body: &Body) -> bool {
-        body.is_of(&self.shared)
-    }
-
-    /// Has it end as soon as nobody needs it, without keeping connections for later.
-    pub(crate) fn hurry(&self) {
-        self.shared.hurried.store(true, Ordering::Release);
-        self.shared.changed.notify_one();
     }
 }

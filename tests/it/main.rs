@@ -12,6 +12,8 @@
 )]
 
 mod administration;
+#[cfg(feature = "aio")]
+mod aio;
 mod cannot_lock;
 mod check;
 mod command;

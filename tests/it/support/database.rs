@@ -1,7 +1,7 @@
 //! A database per test, with the table in it, and SQL from outside: what another host would see.
 
-use std::cell::RefCell;
 use std::future::Future;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage};
@@ -79,7 +79,7 @@ pub(crate) struct Row {
 pub(crate) struct Database {
     address: Address,
     name: String,
-    roles: RefCell<Vec<String>>,
+    roles: Mutex<Vec<String>>,
 }
 
 impl Database {
@@ -106,7 +106,7 @@ impl Database {
         Self {
             address: address.clone(),
             name,
-            roles: RefCell::default(),
+            roles: Mutex::default(),
         }
     }
 
@@ -146,7 +146,7 @@ impl Database {
     pub(crate) fn role(&self, attributes: &str) -> String {
         let name = unique("dislock_role");
         self.sql(&format!("CREATE ROLE {name} {attributes}"));
-        self.roles.borrow_mut().push(name.clone());
+        self.roles.lock().expect("unpoisoned").push(name.clone());
         name
     }
 
@@ -214,7 +214,7 @@ impl Drop for Database {
             return;
         };
         let _ = session.try_sql(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
-        for role in self.roles.borrow().iter() {
+        for role in self.roles.get_mut().expect("unpoisoned").iter() {
             let _ = session.try_sql(&format!("DROP ROLE {role}"));
         }
     }
