@@ -44,7 +44,7 @@ fn kill_9_of_the_supervisor_takes_a_stopped_command() {
 
 #[test]
 fn a_stopped_supervisor_cannot_keep_the_tree_alive_past_the_deadline() {
-    let ttl = 2 * SECOND;
+    let ttl = 3 * SECOND;
     let mut run = tree(true).lease(ttl, u32::MAX).start();
     wait_for_tree(&run);
     stop(run.pid());
@@ -82,7 +82,8 @@ fn a_pause_of_everything_ends_with_the_commands_first_instruction() {
             go_on(all[index]);
         }
         eventually("the command is dead", || !is_alive(all[2]));
-        assert!(start.elapsed() < Duration::from_millis(100));
+        // It ignores SIGTERM, and the grace is 10 seconds.
+        assert!(start.elapsed() < SECOND);
         assert_eq!(run.wait(), 75);
         run.nothing_is_left();
     }
@@ -98,7 +99,7 @@ fn a_stopped_guardian_does_not_delay_a_stop() {
     stop(run.guardian());
     fs::write(run.path("rejected"), "").unwrap();
     let took = time_until("the tree is gone", || run.command_processes().is_empty());
-    assert!(took < SECOND, "{took:?}");
+    assert!(took < 2 * SECOND, "{took:?}");
     assert_eq!(run.wait(), 75);
 }
 
