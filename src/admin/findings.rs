@@ -301,7 +301,7 @@ pub(crate) fn lease(timing: &LeaseTiming) -> Finding {
             "raise --ttl, or lower --lease-interval to a third of it",
         );
     }
-    if ttl.saturating_sub(margin) < interval * 2 {
+    if ttl.saturating_sub(margin) < interval.saturating_mul(2) {
         return Finding::warn(
             "lease",
             format!("{text}: one renewal that fails costs the lease"),
@@ -342,7 +342,8 @@ pub(crate) fn schedule(
         .windows(2)
         .map(|pair| pair[1].duration_since(pair[0]).unsigned_abs())
         .min();
-    if closest.is_some_and(|closest| closest <= tolerance * 2) {
+    // Then a late start reckons with the tick that is still to come.
+    if let Some(closest) = closest.filter(|closest| *closest <= tolerance.saturating_mul(2)) {
         findings.push(Finding::warn(
             "schedule",
             format!(
@@ -371,3 +372,6 @@ fn zone_name(zone: &TimeZone) -> String {
         (None, Err(_)) => "the local time zone".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;
