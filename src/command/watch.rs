@@ -37,8 +37,8 @@ use nix::unistd::{chdir, getpid, read, setsid};
 use super::alarm::Alarm;
 use super::frames::{Inbox, Notice, Order, Received, Spawn, instant, send_some};
 use super::kernel::{
-    SharedNanos, Waited, close_all_but, drop_handlers, exit, forget_code, forget_environment,
-    forget_memory, signal_group, signal_process, wait_for, wait_for_any,
+    SharedNanos, Waited, close_all_but, drop_handlers, exit, forget_environment, forget_memory,
+    signal_group, signal_process, wait_for, wait_for_any,
 };
 use super::launch::{Command, Group, launch};
 use super::tree::{Among, Tree};
@@ -55,7 +55,6 @@ const BRISK_ROUNDS: u32 = 100;
 const PATIENT_PAUSE: Duration = Duration::from_secs(1);
 /// Rounds without a readable `/proc` before giving up on what is outside the command's group.
 const BLIND_ROUNDS: u32 = 20;
-
 /// Runs in the fresh process until it ends.
 pub(super) fn watch(channel: OwnedFd, supervisor: Option<OwnedFd>, deadline: &SharedNanos) -> ! {
     drop_handlers();
@@ -176,8 +175,12 @@ impl<'a> Watch<'a> {
         let watched = if self.alone { 3 } else { fds.len() };
         let watched = fds.get_mut(..watched).unwrap_or_default();
         let _ = poll(watched, PollTimeout::NONE);
-        let gone = fds.last().and_then(PollFd::any).unwrap_or(false);
-        self.alone |= gone && self.supervisor.is_some();
+        let gone = self.supervisor.is_some()
+            && fds
+                .last()
+                .and_then(PollFd::revents)
+                .is_some_and(|events| events.intersects(PollFlags::POLLIN));
+        self.alone |= gone;
     }
 
     fn obey(&mut self) {
@@ -213,7 +216,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Keeps nothing that belongs to dislock or to the command: no terminal, no pipe whose other end
-    /// waits for its closing, no connection, no directory. What is left to do is to wait.
+    /// waits for its closing, no connection, no directory.
     fn let_go(&self) {
         let _ = setsid();
         let _ = chdir(c"/");
@@ -236,7 +239,6 @@ impl<'a> Watch<'a> {
             let null = open(c"/dev/null", OFlag::O_RDWR, Mode::empty());
             let _ = null.map(OwnedFd::into_raw_fd);
         }
-        forget_code();
     }
 
     /// Passes a signal on, as if it had been sent to the command in the first place.
@@ -349,7 +351,7 @@ impl<'a> Watch<'a> {
     }
 
     fn act(&mut self, now: BootInstant) {
-        if self.alone && (self.command.is_none() || self.reported) {
+        if self.alone && self.command.is_none() {
             exit(0);
         }
         let killing = matches!(self.phase, Phase::Killing(_));

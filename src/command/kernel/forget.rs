@@ -65,7 +65,7 @@ fn stack_strings(stat: &[u8]) -> Option<[usize; 4]> {
 }
 
 /// Gives back the memory that was inherited and that a process has no use for which does nothing but
-/// system calls: the heap, and other threads' stacks.
+/// system calls: the heap, other threads' stacks, and pages of code that it does not run.
 ///
 /// Otherwise this process would keep a copy of every page that its parent writes to later, which can
 /// be gigabytes, with all the secrets in them. Nothing is unmapped; it reads as zeroes from here on.
@@ -90,23 +90,19 @@ pub(in crate::command) fn forget_memory() {
         let needed = keep
             .iter()
             .any(|address| (mapping.start..mapping.end).contains(address));
-        if mapping.is_private_and_writable && !mapping.is_file && !mapping.is_data && !needed {
-            // SAFETY: all that is used from here on was excluded above, and new memory comes from
-            // mmap.
-            unsafe { mapping.give_back() };
+        let inherited = mapping.is_private_and_writable && !mapping.is_file && !mapping.is_data;
+        if (inherited && !needed) || mapping.is_code {
+            // SAFETY: code comes back from its file. As for the rest, all that is used from here on
+            // was excluded above, and new memory comes from mmap.
+            unsafe {
+                libc::madvise(
+                    ptr::with_exposed_provenance_mut(mapping.start),
+                    mapping.end - mapping.start,
+                    libc::MADV_DONTNEED,
+                );
+            }
         }
         previous = mapping;
-    });
-}
-
-/// Gives back the pages of code that were run so far: for a process that has done most of what it will
-/// ever do. What it still needs comes back from the file.
-pub(in crate::command) fn forget_code() {
-    let _ = for_each_mapping(|mapping| {
-        if mapping.is_code {
-            // SAFETY: code is not written to, so the file has it all.
-            unsafe { mapping.give_back() };
-        }
     });
 }
 
@@ -124,17 +120,6 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// Lets the kernel have the pages back.
-    ///
-    /// # Safety
-    ///
-    /// What is in them is not needed, or in the file.
-    unsafe fn give_back(self) {
-        let start = ptr::with_exposed_provenance_mut(self.start);
-        // SAFETY: the range is a mapping, and the caller vouches for its content.
-        unsafe { libc::madvise(start, self.end - self.start, libc::MADV_DONTNEED) };
-    }
-
     /// `start-end perms offset device inode path`.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut fields = line.split(|&b| b == b' ').filter(|f| !f.is_empty());

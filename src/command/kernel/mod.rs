@@ -10,7 +10,7 @@ mod process;
 mod signals;
 
 pub(super) use exec::Image;
-pub(super) use forget::{forget_code, forget_environment, forget_memory};
+pub(super) use forget::{forget_environment, forget_memory};
 pub(super) use memory::{MappedVec, SharedNanos};
 pub(super) use process::{
     Status, Waited, close_all_but, exit, fork, pidfd_open, pidfd_signal, read_directory,
