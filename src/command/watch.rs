@@ -202,6 +202,11 @@ impl<'a> Watch<'a> {
     }
 
     fn spawn(&mut self, spawn: Spawn) {
+        if BootInstant::now() >= instant(self.deadline.get()) {
+            // A pause came between; a command that was not started need not be killed.
+            self.report(Notice::TreeGone);
+            return;
+        }
         match launch(self.channel.as_fd(), spawn) {
             Ok(command) => {
                 self.report(Notice::Spawned(command.pid));

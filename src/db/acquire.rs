@@ -20,11 +20,14 @@ use super::errands::PATIENCE;
 use super::failure::Failure;
 use super::keeper::Keeper;
 use super::line::Line;
-use super::store::{Acquisition, Claim, Claimant, Holder, LeaseRow, OwnRow, SlotRow, Store};
+use super::store::{
+    Acquisition, Claim, Claimant, Holder, LeaseRow, OwnRow, SlotRow, Store, expired_by,
+};
 use super::timestamp::{RowTime, system_time};
 use crate::clock::BootInstant;
 use crate::context::{LockContext, LockStrategy, Settings, SlotSource};
 use crate::error::{Busy, Error, Kind, Result, Setting};
+use crate::rules::lease::LeaseTerm;
 use crate::rules::retry::{Backoff, FailureClass, wait_pause};
 use crate::rules::slot;
 
@@ -432,7 +435,7 @@ impl<'a> Acquirer<'a> {
                 return Ok(Answer::SlotOver);
             }
             (Some(row), Some(Claim::Refused(holder))) => {
-                let busy = busy(store, &line, limit, row.key, holder).await?;
+                let busy = busy(store, &line, limit, row.key, holder, row.tolerance).await?;
                 return Ok(Answer::SlotBusy(busy));
             }
             (_, Some(Claim::Taken(until))) => self.slot_until = Some(until),
@@ -440,13 +443,22 @@ impl<'a> Acquirer<'a> {
         }
         let lease_until = match (lease, lease_claim) {
             (Some(row), Some(Claim::Refused(holder))) => {
-                let busy = busy(store, &line, limit, row.key, holder).await?;
+                let busy = busy(store, &line, limit, row.key, holder, Duration::ZERO).await?;
                 let expires_in = expires_in(&busy, now);
                 return Ok(Answer::LeaseBusy(busy, expires_in));
             }
             (_, Some(Claim::Taken(until))) => Some(until),
             (None, _) | (Some(_), None) => None,
         };
+        if lease_until.is_some() {
+            let term = LeaseTerm::begin(settings.timing, sent);
+            if term.loss(BootInstant::now()).is_some() {
+                // The answer took so long that nothing may be started with it. Once more: the row is
+                // ours, and its value says so.
+                self.in_doubt = true;
+                return Err(Failure::Silent);
+            }
+        }
         Ok(Answer::Acquired {
             lease_until,
             sent,
@@ -487,15 +499,23 @@ async fn busy(
     limit: Duration,
     key: String,
     holder: Option<Holder>,
+    tolerance: Duration,
 ) -> Result<Busy, Failure> {
-    let holder = match holder {
+    let live = match holder {
         Some(holder) => Some(holder),
-        None => line.answer(limit, store.read(line.client(), &key)).await?.0,
+        None => {
+            let (holder, now) = line.answer(limit, store.read(line.client(), &key)).await?;
+            holder.filter(|h| h.expire_at > RowTime::At(expired_by(now, tolerance)))
+        }
+    };
+    // "Held" needs a holder: a row that came and went meanwhile is there to be taken.
+    let Some(holder) = live else {
+        return Err(Failure::NotWritten(key));
     };
     Ok(Busy {
         key,
-        until: holder.as_ref().and_then(|h| h.expire_at.system_time()),
-        holder: holder.map(|h| h.value),
+        until: holder.expire_at.system_time(),
+        holder: Some(holder.value),
     })
 }
 

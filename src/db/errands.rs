@@ -6,10 +6,11 @@
 //!
 //! Rows that are given up at about the same time are expired by one statement.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ears::Listeners;
@@ -25,6 +26,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
 
 /// How many may have a connection of their own at a time, because of a locked row.
 const DETOURS: usize = 4;
+
+const TOO_MANY_CONNECTIONS: &str = "53300";
 
 const RELEASING: &str = "cannot release the lock";
 
@@ -51,12 +54,18 @@ pub(crate) struct Errands {
     detours: Arc<Semaphore>,
     queue: Mutex<Queue>,
     listeners: Listeners,
+    /// The server has no connection to spare.
+    crowded: AtomicBool,
+    /// Notified when that is found out.
+    changed: Arc<Notify>,
 }
 
 impl Errands {
-    pub(crate) fn new(store: Store) -> Self {
+    pub(crate) fn new(store: Store, changed: Arc<Notify>) -> Self {
         Self {
             store,
+            crowded: AtomicBool::new(false),
+            changed,
             line: AsyncMutex::new(None),
             detours: Arc::new(Semaphore::new(DETOURS)),
             queue: Mutex::default(),
@@ -80,8 +89,21 @@ impl Errands {
         if let Some(line) = line.as_ref().filter(|line| line.is_open()) {
             return Ok(line.clone());
         }
-        let opened = Line::open(&ctx.settings().conninfo, by).await?;
-        Ok(line.insert(opened).clone())
+        let opened = Line::open(&ctx.settings().conninfo, by).await;
+        let crowded = opened
+            .as_ref()
+            .is_err_and(|failure| failure.sqlstate() == Some(TOO_MANY_CONNECTIONS));
+        self.crowded.store(crowded, Ordering::Release);
+        if crowded {
+            self.changed.notify_one();
+        }
+        Ok(line.insert(opened?).clone())
+    }
+
+    /// Whether the last attempt to connect was refused for lack of connections: then one that is kept
+    /// for later had better be closed.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Acquire)
     }
 
     /// Whether there is a shared connection, or is about to be.
@@ -158,6 +180,7 @@ impl Errands {
             return;
         };
         let mut backoff = Backoff::default();
+        let mut answer = None;
         loop {
             let failure = match self.attempt(&requests, by).await {
                 Ok(answers) => return self.distribute(requests, answers),
@@ -171,8 +194,13 @@ impl Errands {
                 FailureClass::Permanent => None,
             };
             match pause {
-                Some(pause) => sleep(pause).await,
-                None => return refuse(requests, failure),
+                Some(pause) => {
+                    // What the server said tells more than its silence at the end.
+                    answer = Some(failure).filter(Failure::is_an_answer).or(answer);
+                    sleep(pause).await;
+                }
+                None if failure.is_an_answer() => return refuse(requests, failure),
+                None => return refuse(requests, answer.unwrap_or(failure)),
             }
         }
     }

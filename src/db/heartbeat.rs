@@ -130,6 +130,8 @@ impl Heartbeat {
             return Ok((BootInstant::now(), Vec::new()));
         };
         let by = Instant::now() + limit;
+        // A connection that the server has closed meanwhile is no failure yet.
+        self.line = self.line.take().filter(Line::is_open);
         let line = match &self.line {
             Some(line) => line,
             None => self

@@ -68,7 +68,7 @@ pub(super) struct Shared {
     /// A connection that somebody leaves for the renewals.
     spare: Mutex<Option<Line>>,
     /// Notified whenever the keeper may have something to do.
-    changed: Notify,
+    changed: Arc<Notify>,
     /// The number of the last batch that is over.
     finished: watch::Sender<u64>,
     /// The number of the last batch that is to be abandoned.
@@ -129,9 +129,10 @@ impl Keeper {
     /// A keeper for the database and table of `ctx`, and the body that has to be run on `runtime`.
     pub(crate) fn new(ctx: &LockContext, runtime: Handle) -> (Self, Body) {
         let store = Store::new(&ctx.settings().table);
+        let changed = Arc::new(Notify::new());
         let shared = Arc::new(Shared {
             runtime,
-            errands: Arc::new(Errands::new(store.clone())),
+            errands: Arc::new(Errands::new(store.clone(), Arc::clone(&changed))),
             store,
             holdings: Mutex::default(),
             census: Mutex::new(Census {
@@ -139,7 +140,7 @@ impl Keeper {
                 errands: 0,
             }),
             spare: Mutex::default(),
-            changed: Notify::new(),
+            changed,
             finished: watch::Sender::new(0),
             abandoned: watch::Sender::new(0),
             hurried: AtomicBool::new(false),

@@ -26,7 +26,8 @@ use nix::unistd::{Pid, setsid};
 use tempfile::TempDir;
 
 use super::kernel::signal_process;
-use super::{CommandLine, Guardian, Signals, supervise};
+use super::supervise::supervise;
+use super::{CommandLine, Guardian, Signals};
 use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::lease::LeaseState;
@@ -298,7 +299,7 @@ fn run_in_this_process(args: Vec<OsString>, signals: Option<&Signals>) -> i32 {
     let mark = (OsString::from(MARK), std::env::var_os(MARK).unwrap());
     let path = std::env::var_os("PATH");
     let outcome = CommandLine::resolve(args, path.as_deref())
-        .and_then(|command| supervise(guardian, &command, &[mark], lease, grace, signals));
+        .and_then(|command| supervise(guardian, &command, &[mark], lease, grace, signals).ended);
     match outcome {
         Ok(ended) => ended.exit_code(),
         Err(error) => {

@@ -81,7 +81,8 @@ impl Body {
                 let census = self.shared.census();
                 (census.handles == 0, census.errands == 0)
             };
-            let linger = match self.shared.hurried.load(Ordering::Acquire) {
+            let needed = self.shared.errands.is_crowded();
+            let linger = match self.shared.hurried.load(Ordering::Acquire) || needed {
                 true => Duration::ZERO,
                 false => LINGER,
             };
