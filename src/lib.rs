@@ -42,6 +42,12 @@
 //! threads of their own. Inside an async runtime they work, and block the thread they are called on.
 //! The feature `aio` adds the same calls as async functions, in the module `aio`.
 
+// Dead code shows in the full build; a smaller one lacks the callers of much that it shares.
+#![cfg_attr(
+    not(all(feature = "cli", target_os = "linux")),
+    allow(dead_code, unused_imports, reason = "what only the program needs")
+)]
+
 #[cfg(all(feature = "cli", target_os = "linux"))]
 mod admin;
 #[cfg(feature = "aio")]

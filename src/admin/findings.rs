@@ -111,7 +111,9 @@ pub(crate) fn pooler(facts: &SessionFacts, connected_to: Option<u16>, later: i32
     match seen {
         Some(how) => Finding::ok(
             "pooler",
-            format!("a pooler or a port forwarding is likely ({how}); both work"),
+            format!(
+                "a pooler or a port forwarding is likely ({how}); both work, and a wait looks once a second"
+            ),
         ),
         None => Finding::ok("pooler", "none is seen"),
     }

@@ -10,6 +10,7 @@ use super::admin_args::Task;
 use super::args::Args;
 use super::input::{BadInput, Env};
 use super::listing::{self, kind, left};
+use super::manual;
 use super::report;
 use super::settings::{self, Settings};
 use super::terminal::{Paint, printable, write_out};
@@ -18,6 +19,7 @@ use crate::admin::{self, Creation, Finding, LockRow, Verdict};
 use crate::command::CommandLine;
 use crate::context::{LockContext, LockStrategy};
 use crate::db::admin::quoted;
+use crate::db::timestamp::RowTime;
 use crate::error::Error;
 use crate::rules::outcome;
 
@@ -57,27 +59,23 @@ pub(crate) fn perform(task: &Task, args: &Args, env: Env<'_>) -> i32 {
         Task::Prune { age } => prune(args, env, age),
         Task::Check => check(args, env),
         Task::Completions(shell) => completions(*shell),
-        Task::Man => manual(),
+        Task::Man => manual_page(),
     };
-    match done {
-        Ok(code) => code,
-        Err(Failed::Input(bad)) => {
-            log::error!("{bad}");
-            outcome::USAGE
-        }
-        Err(Failed::Task(error)) => {
-            log::error!("{error:#}");
-            outcome::exit_code_of(&error, outcome::FAILURE)
-        }
-        Err(Failed::Output(error)) => {
-            log::error!("cannot write to standard output: {error}");
-            outcome::FAILURE
-        }
-        Err(Failed::Refused(why)) => {
-            log::error!("{why}");
-            outcome::FAILURE
-        }
-    }
+    let (exit_code, why) = match done {
+        Ok(code) => return code,
+        Err(Failed::Input(bad)) => (outcome::USAGE, bad.to_string()),
+        Err(Failed::Task(error)) => (
+            outcome::exit_code_of(&error, outcome::FAILURE),
+            format!("{error:#}"),
+        ),
+        Err(Failed::Output(error)) => (
+            outcome::FAILURE,
+            format!("cannot write to standard output: {error}"),
+        ),
+        Err(Failed::Refused(why)) => (outcome::FAILURE, why),
+    };
+    log::error!(event = "task_failed", task = task.option(), exit_code; "{why}");
+    exit_code
 }
 
 fn init(args: &Args, env: Env<'_>) -> Result<i32, Failed> {
@@ -135,8 +133,8 @@ fn release(args: &Args, env: Env<'_>, key: &OsString, force: bool) -> Result<i32
         let holder = printable(&lock.holder);
         match (lock.is_live(), force) {
             (true, true) => text.push_str(&format!(
-                "{name} is free now; it was held by {holder}, for another {}\n",
-                left(lock)
+                "{name} is free now; it was held by {holder}, {}\n",
+                for_how_long(lock)
             )),
             (true, false) => refused.push(held(lock, &name)),
             (false, _) => text.push_str(&format!(
@@ -152,15 +150,22 @@ fn release(args: &Args, env: Env<'_>, key: &OsString, force: bool) -> Result<i32
     }
 }
 
+fn for_how_long(lock: &LockRow) -> String {
+    match lock.expire_at {
+        RowTime::Never => left(lock),
+        RowTime::Past | RowTime::At(_) => format!("for another {}", left(lock)),
+    }
+}
+
 fn held(lock: &LockRow, name: &str) -> String {
     let consequence = match lock.kind {
         LockStrategy::Schedule => "and the tick may then start once more",
         LockStrategy::Lease => "and its holder then stops",
     };
     format!(
-        "{name} is held by {}, for another {}; --force takes it away, {consequence}",
+        "{name} is held by {}, {}; --force takes it away, {consequence}",
         lock.holder,
-        left(lock)
+        for_how_long(lock)
     )
 }
 
@@ -262,10 +267,8 @@ fn completions(shell: clap_complete::Shell) -> Result<i32, Failed> {
     Ok(0)
 }
 
-fn manual() -> Result<i32, Failed> {
-    let mut page = Vec::new();
-    clap_mangen::Man::new(Args::command()).render(&mut page)?;
-    write_out(&String::from_utf8_lossy(&page))?;
+fn manual_page() -> Result<i32, Failed> {
+    write_out(&manual::page()?)?;
     Ok(0)
 }
 

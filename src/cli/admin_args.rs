@@ -59,8 +59,8 @@ pub(crate) struct AdminArgs {
     #[arg(long, value_name = "SHELL", group = "task")]
     completions: Option<Shell>,
 
-    /// Print the manual page
-    #[arg(long, hide = true, group = "task")]
+    /// Print the manual page, for man(1)
+    #[arg(long, group = "task")]
     man: bool,
 }
 

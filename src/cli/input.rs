@@ -140,6 +140,13 @@ pub(crate) static LOG_LEVEL: Input = Input {
     of: |args| args.log_level.as_ref(),
 };
 
+pub(crate) static LOG_FORMAT: Input = Input {
+    variable: "CRONJOB_LOCK_LOG_FORMAT",
+    option: Some("--log-format"),
+    setting: None,
+    of: |args| args.log_format.as_ref(),
+};
+
 impl Input {
     /// The value of a setting that has a default: one that is blank is as good as none.
     pub(crate) fn find(&'static self, args: &Args, env: Env<'_>) -> Option<Given> {
@@ -234,6 +241,15 @@ pub(crate) struct BadInput {
     pub(crate) why: String,
 }
 
+impl BadInput {
+    /// For a setting that does not stop a run: says what is taken instead.
+    pub(crate) fn with_default(mut self, default: &str) -> Self {
+        self.why.push_str("; using ");
+        self.why.push_str(default);
+        self
+    }
+}
+
 impl fmt::Display for BadInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
@@ -253,7 +269,7 @@ mod tests {
     use clap::CommandFactory as _;
     use clap::Parser as _;
 
-    static ALL: [&Input; 17] = [
+    static ALL: [&Input; 18] = [
         &KEY,
         &STRATEGY,
         &TABLE,
@@ -271,6 +287,7 @@ mod tests {
         &CONNECT_TIMEOUT,
         &CONFLICT_EXIT_CODE,
         &LOG_LEVEL,
+        &LOG_FORMAT,
     ];
 
     #[test]

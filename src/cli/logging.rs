@@ -1,4 +1,4 @@
-//! Log lines on stderr: `2026-01-31 03:00:00 [WARNING] message`, in local time.
+//! Log lines on stderr: `2026-01-31 03:00:00 [WARNING] message`, in local time, or JSON.
 //!
 //! Only this crate's records are written. What the driver and the TLS library log at DEBUG is made for
 //! their authors, and nobody promises that it holds no secret. `RUST_LOG` is ignored for the same
@@ -9,10 +9,12 @@
 use std::any::Any;
 use std::io::Write as _;
 use std::panic::Location;
+use std::sync::OnceLock;
 
 use jiff::{Timestamp, tz::TimeZone};
 use log::{Level, LevelFilter};
 
+use super::events;
 use super::terminal::printable;
 
 /// Records of this crate; also what its targets start with.
@@ -31,15 +33,38 @@ pub(crate) fn level(name: &str) -> Option<LevelFilter> {
     }
 }
 
+/// How a line is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Text,
+    Json,
+}
+
+/// What everything that is logged has in common, as soon as it is known; it is set once.
+static FORMAT: OnceLock<Format> = OnceLock::new();
+static LOCK_KEY: OnceLock<String> = OnceLock::new();
+
+/// Names the lock that this process is about, for records that do not.
+pub(crate) fn about(lock_key: &str) {
+    // There is one run in a process, and so one lock.
+    let _ = LOCK_KEY.set(lock_key.to_owned());
+}
+
 /// Sends this crate's records from `level` upwards to stderr. The first call in a process counts.
-pub(crate) fn init(level: LevelFilter) {
+pub(crate) fn init(level: LevelFilter, format: Format) {
+    let _ = FORMAT.set(format);
     let zone = TimeZone::system();
     let installed = env_logger::Builder::new()
         .filter_level(LevelFilter::Off)
         .filter_module(OURS, level)
         .format(move |out, record| {
-            let message = record.args().to_string();
-            let line = line(Timestamp::now(), &zone, name(record.level()), &message);
+            let (now, level) = (Timestamp::now(), name(record.level()));
+            let line = match format {
+                Format::Text => line(now, &zone, level, &record.args().to_string()),
+                Format::Json => {
+                    events::line(now, level, record, LOCK_KEY.get().map(String::as_str))
+                }
+            };
             out.write_all(line.as_bytes())
         })
         .try_init();
@@ -54,7 +79,11 @@ pub(crate) fn init(level: LevelFilter) {
 pub(crate) fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let message = panic_message(panic.payload(), panic.location());
-        let line = line(Timestamp::now(), &TimeZone::system(), "CRITICAL", &message);
+        let (now, level) = (Timestamp::now(), "CRITICAL");
+        let line = match FORMAT.get() {
+            Some(Format::Json) => events::bare_line(now, level, "panic", &message),
+            Some(Format::Text) | None => line(now, &TimeZone::system(), level, &message),
+        };
         // Where stderr is broken there is nowhere else to say it.
         drop(std::io::stderr().write_all(line.as_bytes()));
     }));

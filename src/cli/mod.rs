@@ -6,10 +6,12 @@
 mod admin;
 mod admin_args;
 mod args;
+mod events;
 mod input;
 mod json;
 mod listing;
 mod logging;
+mod manual;
 mod report;
 mod settings;
 mod terminal;
@@ -17,6 +19,8 @@ mod values;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
+
+use jiff::Timestamp;
 
 use crate::command::{Signals, fork_guardian, run};
 use crate::error::{Error, Kind};
@@ -57,10 +61,11 @@ fn program() -> i32 {
     let settings = match settings::resolve(&args, &env) {
         Ok(settings) => settings,
         Err(bad) => {
-            log::error!("{bad}");
+            log::error!(event = "configuration_error", exit_code = outcome::USAGE; "{bad}");
             return outcome::USAGE;
         }
     };
+    logging::about(settings.context.lock_key());
     supervision
         .and_then(|(signals, guardian)| {
             let Settings {
@@ -81,20 +86,32 @@ fn program() -> i32 {
 }
 
 fn start_logging(args: &Args, env: Env<'_>) {
-    let (level, unknown_level) = settings::log_level(args, env);
-    logging::init(level);
-    if let Some(bad) = unknown_level {
-        log::warn!("{bad}");
+    let (level, format, unknown) = settings::logging(args, env);
+    logging::init(level, format);
+    for bad in unknown {
+        log::warn!(event = "configuration_error"; "{bad}");
     }
 }
 
 /// Logs how a run failed; its exit code.
 fn failed(error: &Error, conflict_exit_code: i32) -> i32 {
-    // Both are expected: a tick that another host has, a standby that is shut down.
-    if error.is_not_acquired() || matches!(error.kind(), Kind::Interrupted(_)) {
-        log::info!("{error:#}");
+    let exit_code = outcome::exit_code_of(error, conflict_exit_code);
+    // The first two are expected: a tick that another host has, a standby that is shut down.
+    if error.is_not_acquired() {
+        let until = error
+            .held_until()
+            .and_then(|at| Timestamp::try_from(at).ok());
+        log::info!(
+            event = "lock_busy",
+            holder = error.holder(),
+            until = until.map(|at| at.to_string()),
+            exit_code;
+            "{error:#}"
+        );
+    } else if matches!(error.kind(), Kind::Interrupted(_)) {
+        log::info!(event = "interrupted", exit_code; "{error:#}");
     } else {
-        log::error!("{error:#}");
+        log::error!(event = "run_failed", exit_code; "{error:#}");
     }
-    outcome::exit_code_of(error, conflict_exit_code)
+    exit_code
 }

@@ -10,6 +10,7 @@ use log::LevelFilter;
 
 use super::args::Args;
 use super::input::{self, BadInput, Env, Given, Input};
+use super::logging::Format;
 use super::values::{self, Form};
 use crate::context::{LockContext, LockStrategy};
 use crate::error::{Error, Kind, Setting};
@@ -31,18 +32,25 @@ pub(crate) struct Settings {
     pub(crate) conflict_exit_code: i32,
 }
 
-/// The level to log at, and what to say about one that does not exist.
-pub(crate) fn log_level(args: &Args, env: Env<'_>) -> (LevelFilter, Option<BadInput>) {
-    let Some(given) = input::LOG_LEVEL.find(args, env) else {
-        return (DEFAULT_LOG_LEVEL, None);
-    };
-    match values::LOG_LEVEL.read(&given) {
-        Ok(level) => (level, None),
-        Err(mut bad) => {
-            bad.why.push_str("; using WARNING");
-            (DEFAULT_LOG_LEVEL, Some(bad))
-        }
-    }
+/// What to log from which level on and how, and what to say about values that do not exist.
+pub(crate) fn logging(args: &Args, env: Env<'_>) -> (LevelFilter, Format, Vec<BadInput>) {
+    let mut bad = Vec::new();
+    let mut reader = Reader::new(args, env);
+    let level = reader.read(&input::LOG_LEVEL, &values::LOG_LEVEL);
+    let level = level.unwrap_or_else(|refused| {
+        bad.push(refused.with_default("WARNING"));
+        None
+    });
+    let format = reader.read(&input::LOG_FORMAT, &values::LOG_FORMAT);
+    let format = format.unwrap_or_else(|refused| {
+        bad.push(refused.with_default("text"));
+        None
+    });
+    (
+        level.unwrap_or(DEFAULT_LOG_LEVEL),
+        format.unwrap_or(Format::Text),
+        bad,
+    )
 }
 
 /// What `args` and `env` ask for.

@@ -80,6 +80,15 @@ pub(crate) static LOG_LEVEL: Form<LevelFilter> = Form {
     allowed: "DEBUG, INFO, WARNING, ERROR or CRITICAL",
 };
 
+pub(crate) static LOG_FORMAT: Form<logging::Format> = Form {
+    read: |text| match &*text.to_ascii_lowercase() {
+        "text" => Some(logging::Format::Text),
+        "json" => Some(logging::Format::Json),
+        _ => None,
+    },
+    allowed: "`text` or `json`",
+};
+
 /// A number that is too large for a `Duration` becomes the longest one: no number is infinite, and
 /// the library says where that is too long.
 fn seconds(text: &str) -> Option<Duration> {

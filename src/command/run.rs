@@ -4,14 +4,16 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 
 use super::{CommandLine, Guardian, Signals, supervise};
+use crate::clock::BootInstant;
 use crate::context::{LockContext, LockStrategy};
 use crate::error::{Error, Kind, Result};
 use crate::rules::outcome::{Ended, LEASE_LOST_EXIT_CODE};
-use crate::sync::{LockSession, build_locks, close_all};
+use crate::sync::{LockSession, ScheduleLock, build_locks, close_all};
 
 /// For closing connections, which nobody needs to wait for.
 const GOODBYE: Duration = Duration::from_millis(500);
@@ -89,7 +91,18 @@ fn run_locked(
         ("DISLOCK_FENCING_TOKEN", session.fencing_token().to_string()),
     ]
     .map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    log::info!("starting {}", command.file().display());
+    let slot_until = session.slot().and_then(ScheduleLock::until);
+    log::info!(
+        event = "lock_acquired",
+        key = ctx.lock_key(),
+        owner = session.owner(),
+        token = session.fencing_token(),
+        slot_until = slot_until.and_then(|at| Timestamp::try_from(at).ok()).map(|at| at.to_string());
+        "locked {} as {}", ctx.lock_key(), session.owner()
+    );
+    let file = command.file().display();
+    log::info!(event = "command_started", key = ctx.lock_key(), command:% = file; "starting {file}");
+    let started = BootInstant::now();
     let grace = ctx.settings().timing.kill_grace;
     let ended = supervise(
         guardian,
@@ -99,32 +112,56 @@ fn run_locked(
         grace,
         signals,
     );
-    finish(session, ended)
+    finish(ctx, session, ended, started)
 }
 
 /// Releases what was taken; what the run came to decides how.
-fn finish(session: LockSession, ended: Result<Ended>) -> Result<i32> {
+fn finish(
+    ctx: &LockContext,
+    session: LockSession,
+    ended: Result<Ended>,
+    started: BootInstant,
+) -> Result<i32> {
+    let ran = BootInstant::now().left(started);
+    let (key, owner, token) = (
+        ctx.lock_key(),
+        session.owner().to_owned(),
+        session.fencing_token(),
+    );
+    if let Ok(ended @ (Ended::Exited(_) | Ended::Signaled(_))) = ended {
+        let (exit_code, duration_seconds) = (ended.exit_code(), ran.as_secs_f64());
+        log::info!(
+            event = "command_ended", key, owner, token, exit_code, duration_seconds;
+            "the command ended with exit code {exit_code}"
+        );
+    }
     let never_ran = ended
         .as_ref()
         .is_err_and(|error| matches!(error.kind(), Kind::Command { .. } | Kind::Interrupted(_)));
+    let has_lease = session.has_lease() && !session.is_lost();
     let released = match never_ran {
         true => session.give_back(),
         false => session.release(),
     };
     let lost = released.as_ref().is_err_and(Error::is_lease_lost);
-    if let Err(error) = released {
-        let level = if lost {
-            log::Level::Error
-        } else {
-            log::Level::Warn
-        };
-        log::log!(level, "{error:#}");
+    match released {
+        // A slot alone stays taken.
+        Ok(()) if never_ran || has_lease => {
+            log::info!(event = "lock_released", key, owner, token; "released {key}");
+        }
+        Ok(()) => {}
+        Err(error) if lost => {
+            let exit_code = LEASE_LOST_EXIT_CODE;
+            log::error!(event = "run_failed", key, owner, token, exit_code; "{error:#}");
+        }
+        Err(error) => {
+            log::warn!(event = "release_failed", key, owner, token; "{error:#}");
+        }
     }
     let ended = ended?;
     if lost {
         // Perhaps at the last moment: the command's own success would be taken for a clean one.
         return Ok(LEASE_LOST_EXIT_CODE);
     }
-    log::info!("the command ended with exit code {}", ended.exit_code());
     Ok(ended.exit_code())
 }

@@ -30,6 +30,9 @@ use crate::lease::LeaseState;
 use crate::rules::lease::Deadlines;
 use crate::rules::outcome::Ended;
 
+/// Starting a process takes the guardian a fraction of this.
+const START_LIMIT: Duration = Duration::from_millis(100);
+
 /// Runs the command under the guardian until nothing of it is left that has to go, and answers what
 /// it came to.
 ///
@@ -156,6 +159,12 @@ impl<'a> Run<'a> {
     }
 
     fn wait(&mut self, until: BootInstant) -> Result<()> {
+        let now = BootInstant::now();
+        let until = match self.pid {
+            Some(_) => until,
+            // Should somebody stop the guardian just now, its silence would mean nothing.
+            None => until.min(now.after(START_LIMIT)),
+        };
         let failed = |why: Errno| Error::system("cannot wait for the command", why);
         self.alarm.set(until).map_err(failed)?;
         let mut channel = PollFlags::POLLIN;
@@ -184,11 +193,11 @@ impl<'a> Run<'a> {
         let happened = |index| fds.get(index).and_then(PollFd::any).unwrap_or(false);
         let (heard, ended) = (happened(0), happened(ended_at));
         self.guardian.send();
+        if (ended || self.pid.is_none()) && !heard {
+            // The guardian is about to say something; if somebody has stopped it, it is not.
+            self.guardian.wake();
+        }
         if ended {
-            if !heard {
-                // The guardian is about to say how; if somebody has stopped it, it is not.
-                self.guardian.wake();
-            }
             self.ended = None;
         }
         Ok(())

@@ -217,7 +217,7 @@ impl Tree {
         }
     }
 
-    /// Whether the listing has the process below the root.
+    /// Whether the listing has the process below the root, be it a stranger's or not.
     fn contains(&self, process: Process) -> bool {
         if process.started < self.since {
             return false;
@@ -228,9 +228,6 @@ impl Tree {
         };
         let mut at = process;
         for _ in 0..LONGEST_CHAIN {
-            if self.strangers.as_slice().contains(&at.pid) {
-                return false;
-            }
             if at.parent == root {
                 return true;
             }
@@ -373,7 +370,7 @@ fn stat_path(pid: i32, buffer: &mut [u8; 24]) -> Option<&std::ffi::CStr> {
     std::ffi::CStr::from_bytes_until_nul(buffer).ok()
 }
 
-fn parse_stat(pid: i32, stat: &[u8]) -> Option<Process> {
+pub(super) fn parse_stat(pid: i32, stat: &[u8]) -> Option<Process> {
     // The name is in parentheses and may contain any byte, parentheses too.
     let after_name = stat.iter().rposition(|&b| b == b')')?;
     // Fields 3, 4, 5, 20 and 22 of proc_pid_stat(5).

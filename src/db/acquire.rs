@@ -242,7 +242,11 @@ impl<'a> Acquirer<'a> {
                 return not_acquired(busy);
             };
             if !std::mem::take(&mut look_now) {
-                log::debug!("{}, waiting", Error::from(Kind::NotAcquired(busy.clone())));
+                let (key, holder) = (self.ctx.lock_key(), busy.holder.as_deref());
+                log::debug!(
+                    event = "waiting", key, holder;
+                    "{}, waiting", Error::from(Kind::NotAcquired(busy.clone()))
+                );
                 let announced = Ears::announced(&mut self.ears);
                 if timeout(pause, announced).await.is_ok() {
                     return Ok(());
@@ -323,6 +327,7 @@ impl<'a> Acquirer<'a> {
                 return Err(failure.into_error(self.ctx, "cannot acquire the lock"));
             };
             log::debug!(
+                event = "acquire_failed", key = self.ctx.lock_key();
                 "retrying in {pause:?}: {:#}",
                 failure.into_error(self.ctx, "cannot acquire the lock")
             );

@@ -116,7 +116,7 @@ pub(crate) struct TcpOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "tls"),
-    expect(dead_code, reason = "read and checked, but of no use without TLS")
+    allow(dead_code, reason = "read and checked, but of no use without TLS")
 )]
 pub(crate) struct TlsOptions {
     pub(crate) mode: SslMode,

@@ -72,7 +72,9 @@ impl Heartbeat {
         mut abandoned: watch::Receiver<u64>,
     ) {
         for holding in &batch.expired {
+            let (key, owner) = (holding.ctx.lock_key(), &*holding.value);
             log::error!(
+                event = "lease_lost", key, owner, reason = "not renewed in time";
                 "lease {} was not renewed in time: it is lost",
                 holding.state.key()
             );
@@ -153,7 +155,9 @@ impl Heartbeat {
             1 => "cannot renew the lease".to_owned(),
             many => format!("cannot renew {many} leases, the first of which is"),
         };
-        log::warn!("{:#}", failure.into_error(&first.holding.ctx, &what));
+        let ctx = &first.holding.ctx;
+        let (key, leases) = (ctx.lock_key(), due.len());
+        log::warn!(event = "renewal_failed", key, leases; "{:#}", failure.into_error(ctx, &what));
     }
 }
 
@@ -173,29 +177,45 @@ fn settle(keeper: &Shared, due: Due, sent: BootInstant, touched: Touched) {
         mut backoff,
     } = due;
     let state = &holding.state;
-    let key = state.key();
+    let row = state.key();
+    let (key, owner) = (holding.ctx.lock_key(), &*holding.value);
     let again = match touched {
         Touched::Until(until) if state.renewed(sent) => {
-            log::debug!("lease {key} renewed until {until}");
+            log::debug!(
+                event = "lease_renewed", key, owner, expires_at:% = until;
+                "lease {row} renewed until {until}"
+            );
             Some((state.renew_at(), Backoff::default()))
         }
         Touched::Until(_) => {
-            log::error!("lease {key} was renewed too late: it is lost");
+            log::error!(
+                event = "lease_lost", key, owner, reason = "renewed too late";
+                "lease {row} was renewed too late: it is lost"
+            );
             None
         }
         Touched::Locked => {
             let now = BootInstant::now();
             let pause = backoff.pause(state.deadlines().stop_at.left(now), rand::random());
             if pause.is_none() {
-                log::error!("lease {key} was not renewed in time: it is lost");
+                log::error!(
+                    event = "lease_lost", key, owner, reason = "not renewed in time";
+                    "lease {row} was not renewed in time: it is lost"
+                );
             } else if backoff.failures() == COMMON_LOCKS {
-                log::warn!("lease {key} cannot be renewed: another session has locked its row");
+                log::warn!(
+                    event = "renewal_failed", key, owner;
+                    "lease {row} cannot be renewed: another session has locked its row"
+                );
             }
             pause.map(|pause| (now.after(pause), backoff))
         }
         Touched::NotOurs => {
             state.rejected();
-            log::error!("lease {key} is lost: its row is gone or somebody else's");
+            log::error!(
+                event = "lease_lost", key, owner, reason = "gone or somebody else's";
+                "lease {row} is lost: its row is gone or somebody else's"
+            );
             None
         }
     };

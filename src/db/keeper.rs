@@ -190,7 +190,11 @@ impl Keeper {
             let mut acquirer = Acquirer::new(&ctx, plan, Arc::clone(&value), keeper);
             let acquiring = async {
                 if !delay.is_zero() {
-                    log::info!("waiting for a jitter of {:.3} s", delay.as_secs_f64());
+                    let delay_seconds = delay.as_secs_f64();
+                    log::info!(
+                        event = "jitter", key = ctx.lock_key(), delay_seconds;
+                        "waiting for a jitter of {delay_seconds:.3} s"
+                    );
                     sleep(delay).await;
                 }
                 acquirer.run(keeper.is_alone()).await

@@ -143,6 +143,11 @@ impl LockSession {
         }
     }
 
+    /// Whether there is something to release at the end: a slot is not.
+    pub(crate) fn has_lease(&self) -> bool {
+        self.lease.is_some()
+    }
+
     /// What limits a command that runs under this session: nothing without a lease, or when its loss
     /// is of no consequence.
     pub(crate) fn limit(&self) -> Option<Arc<LeaseState>> {

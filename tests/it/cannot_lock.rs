@@ -190,3 +190,21 @@ fn a_server_that_comes_back_within_the_connect_timeout_is_enough() {
         run.stderr()
     );
 }
+
+#[test]
+fn a_dislock_that_is_stopped_while_it_connects_ends_at_once() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    proxy.silence();
+    let mut run = Dislock::lease(database.url_via(&proxy), 30.0)
+        .env("LOCK_CONNECT_TIMEOUT_SECONDS", "600")
+        .start(["echo", "ran"]);
+    eventually("it connects", || proxy.connections() > 0);
+
+    run.signal(nix::sys::signal::Signal::SIGTERM);
+
+    assert_eq!(run.exit_code_within(Duration::from_secs(5)), 143);
+    assert_eq!(&*run.stdout(), "");
+    proxy.heal();
+    assert_eq!(database.lease(), None);
+}

@@ -239,6 +239,20 @@ fn a_proxy_counts_connections_bytes_and_answers() {
 }
 
 #[test]
+fn a_lost_answer_ends_its_connection_and_no_other() {
+    let proxy = Proxy::to("127.0.0.1", echo_server());
+    let mut first = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
+    let mut second = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
+    ask(&mut first).unwrap();
+
+    proxy.lose_answer(2);
+
+    assert!(ask(&mut first).is_err());
+    ask(&mut second).unwrap();
+    assert_eq!(proxy.round_trips(), 3);
+}
+
+#[test]
 fn the_farewell_of_a_connection_is_no_round_trip() {
     let database = Database::new();
     let proxy = database.proxy();

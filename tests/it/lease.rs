@@ -189,6 +189,23 @@ fn a_stolen_lease_stops_the_command_at_the_next_renewal_and_leaves_the_thief_alo
 }
 
 #[test]
+fn a_lease_that_is_stolen_unnoticed_is_not_taken_back_at_the_end() {
+    let database = Database::new();
+    let mut run = Dislock::lease(database.url(), 60.0)
+        .env("LOCK_LEASE_INTERVAL", "60") // no renewal that could notice
+        .work(Duration::from_secs(1));
+    run.wait_for_worker();
+
+    steal(&database);
+
+    run.exit_code();
+    assert!(run.spans()[0].done);
+    let row = database.lease().unwrap();
+    assert_eq!(row.value, "intruder");
+    assert!(row.seconds_left > 3500.0, "{row:?}");
+}
+
+#[test]
 fn a_deleted_row_is_a_lost_lease_and_stays_deleted() {
     let database = Database::new();
     let mut run = Dislock::lease(database.url(), 6.0)

@@ -3,6 +3,7 @@
 //!
 //! Every test has its own database and so its own locks; all run in parallel.
 
+#![cfg(target_os = "linux")] // as the program
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,20 +18,29 @@ mod cannot_lock;
 mod check;
 mod command;
 mod configuration;
+mod conflict;
 mod connecting;
+mod events;
 mod faults;
 mod fencing;
 mod harness;
+mod help;
 mod herd;
+mod inheritance;
 mod keeper;
 mod lease;
+mod library;
+mod library_run;
+mod lost_answers;
 mod mixed_fleet;
 mod random_faults;
 mod round_trips;
 mod schema;
 mod secrets;
+mod signals;
 mod slot;
 mod strategies;
 mod support;
+mod terminal;
 mod waiting;
 mod with_postgres;

@@ -272,6 +272,6 @@ impl Drop for Damage<'_> {
 fn guardian(dislock: Pid) -> Pid {
     processes::children(dislock)
         .into_iter()
-        .find(|pid| processes::name(*pid).as_deref() == Some("dislock-guard"))
+        .find(|pid| processes::name(*pid).as_deref() == Some("lock-guardian"))
         .expect("a guardian")
 }

@@ -1,12 +1,12 @@
 //! The schedule lock: one start per tick, in the schedule's own time zone.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
 use crate::support::database::Database;
-use crate::support::run::Dislock;
-use crate::support::wait::eventually;
+use crate::support::run::{Dislock, Run};
+use crate::support::wait::{self, eventually};
 
 /// A tick that is far away, unless it is New Year in the schedule's zone.
 const YEARLY: &str = "0 0 1 1 *";
@@ -145,6 +145,65 @@ fn a_start_within_the_tolerance_before_a_tick_belongs_to_that_tick() {
     let row = database.slot().unwrap();
     assert!((3580.0..=3660.0).contains(&row.seconds_left), "{row:?}");
     assert!(slot_end_in(&database, "UTC").ends_with(":00.000000"));
+}
+
+/// Gives the database a time zone in which a minute ends in `seconds`, and waits until then.
+///
+/// A zone may be some seconds off, but not on the first day of the year 2000: hence the summer time.
+/// On the days without it, this takes up to a minute.
+fn wait_for_the_last_seconds_of_a_minute(database: &Database, seconds: f64) {
+    let left = "60 - extract(second FROM clock_timestamp())";
+    let ahead = format!("ceil(extract(second FROM now()) + {seconds})::int");
+    let offset: u8 = database
+        .value(&format!("SELECT (60 - {ahead} % 60) % 60"))
+        .parse()
+        .unwrap();
+    let name = database.name();
+    database.sql(&format!(
+        "ALTER DATABASE {name} SET timezone = '<w>0<s>-00:00:{offset:02},J2/0,J365/0'"
+    ));
+    let query = format!("SELECT {left} <= {seconds}");
+    wait::value("the end of a minute", Duration::from_secs(90), || {
+        (database.value(&query) == "t").then_some(())
+    });
+}
+
+#[test]
+fn around_a_boundary_each_of_the_two_ticks_is_started_once() {
+    let database = Database::new();
+    let dislock = Dislock::schedule(database.url(), "* * * * *");
+    wait_for_the_last_seconds_of_a_minute(&database, 5.0);
+    let end = Instant::now() + Duration::from_secs(7);
+
+    // Every 50 ms, from well before the tolerance of one second until well after the boundary.
+    let mut runs = Vec::new();
+    eventually("hosts have fired on both sides", || {
+        runs.push(dislock.start(["echo", "ran"]));
+        std::thread::sleep(Duration::from_millis(50));
+        Instant::now() > end
+    });
+    let runs: Vec<_> = runs.into_iter().map(Run::finish).collect();
+
+    assert!(runs.iter().all(|run| run.code == 0));
+    let starts: String = runs.into_iter().map(|run| run.stdout).collect();
+    assert_eq!(starts, "ran\nran\n");
+}
+
+#[test]
+fn a_slot_that_ends_between_the_clock_and_the_row_is_computed_again() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    proxy.slow_down(Duration::from_millis(500));
+    wait_for_the_last_seconds_of_a_minute(&database, 2.2);
+
+    // The server tells the time after 1.5 s, and is to write the row after 2.5.
+    let run = Dislock::schedule(database.url_via(&proxy) + "?sslmode=disable", "* * * * *")
+        .env("LOCK_SLOT_TOLERANCE_SECONDS", "0")
+        .run(["echo", "ran"]);
+
+    assert_eq!((run.code, &*run.stdout), (0, "ran\n"), "{}", run.stderr);
+    let row = database.slot().unwrap();
+    assert!(row.seconds_left > 30.0, "{row:?}");
 }
 
 #[test]

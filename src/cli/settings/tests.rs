@@ -396,8 +396,9 @@ fn the_log_level_is_the_option_s_then_the_variable_s_then_warning() {
                 .filter(|_| name == "CRONJOB_LOCK_LOG_LEVEL")
                 .map(OsString::from)
         };
-        let (level, bad) = log_level(&args(options), &env);
-        (level, bad.map(|bad| bad.to_string()))
+        let (level, format, bad) = logging(&args(options), &env);
+        assert_eq!(format, Format::Text);
+        (level, bad.first().map(BadInput::to_string))
     };
     assert_eq!(level(&[], None), (LevelFilter::Warn, None));
     assert_eq!(level(&[], Some(" ")), (LevelFilter::Warn, None));

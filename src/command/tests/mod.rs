@@ -8,6 +8,7 @@ mod inheriting;
 mod starting;
 mod stopping;
 mod terminal;
+mod tree;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -57,17 +57,21 @@ fn what_ignores_sigterm_is_killed_after_the_grace() {
 }
 
 #[test]
-fn a_stopped_command_gets_sigterm_and_can_act_on_it() {
-    let script = "trap 'echo done > $D/cleaned; exit' TERM; echo $$ > $D/pid
+fn what_is_stopped_gets_sigterm_and_can_act_on_it() {
+    let job = "trap 'echo done > $D/cleaned; exit' TERM; echo $$ > $D/pid
         while :; do sleep 0.01; done";
-    let mut run = Setup::sh(script)
-        .lease_until(Duration::from_secs(3), "rejected")
-        .start();
-    let pid = run.number_in("pid");
-    signal_process(pid, nix::libc::SIGSTOP).unwrap();
-    fs::write(run.path("rejected"), "").unwrap();
-    assert_eq!(run.wait(), 75);
-    assert!(run.path("cleaned").exists());
+    let escaped = "setsid sh -c \"$JOB\" & wait";
+    for script in [job, escaped] {
+        let mut run = Setup::sh(script)
+            .env("JOB", job)
+            .lease_until(Duration::from_secs(3), "rejected")
+            .start();
+        let pid = run.number_in("pid");
+        signal_process(pid, nix::libc::SIGSTOP).unwrap();
+        fs::write(run.path("rejected"), "").unwrap();
+        assert_eq!(run.wait(), 75);
+        assert!(run.path("cleaned").exists());
+    }
 }
 
 /// A tree with every way out of a process group: a child, a session of its own, and a daemon that

@@ -38,6 +38,8 @@ struct Shared {
     connections: AtomicUsize,
     bytes: AtomicUsize,
     round_trips: AtomicUsize,
+    /// The number of the answer that is not delivered; 0 for none.
+    lost_answer: AtomicUsize,
 }
 
 /// A TCP proxy on a port of its own, gone when this is dropped.
@@ -61,6 +63,7 @@ impl Proxy {
             connections: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             round_trips: AtomicUsize::new(0),
+            lost_answer: AtomicUsize::new(0),
         });
         let target = (host.to_owned(), port);
         let acceptor = Arc::clone(&shared);
@@ -107,6 +110,12 @@ impl Proxy {
     pub(crate) fn slow_down(&self, latency: Duration) {
         let micros = latency.as_micros().try_into().expect("a short time");
         self.shared.latency.store(micros, Ordering::Relaxed);
+    }
+
+    /// Ends the connection in place of delivering the answer that makes the `number`th round trip:
+    /// the server has done what it was asked, and the client cannot know.
+    pub(crate) fn lose_answer(&self, number: usize) {
+        self.shared.lost_answer.store(number, Ordering::SeqCst);
     }
 
     /// How many connections were made so far.
@@ -214,18 +223,23 @@ impl Shared {
                 server.clone(),
                 asked.clone(),
             );
-            move || shared.pump(&client, &server, || asked.store(true, Ordering::SeqCst))
+            move || {
+                shared.pump(&client, &server, || {
+                    asked.store(true, Ordering::SeqCst);
+                    true
+                });
+            }
         };
         std::thread::spawn(requests);
         self.pump(&server, &client, || {
-            if asked.swap(false, Ordering::SeqCst) {
-                self.round_trips.fetch_add(1, Ordering::Relaxed);
-            }
+            let answers = asked.swap(false, Ordering::SeqCst);
+            let number = self.round_trips.fetch_add(answers.into(), Ordering::SeqCst);
+            !answers || number + 1 != self.lost_answer.load(Ordering::SeqCst)
         });
     }
 
-    /// Copies one direction until it ends.
-    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, on_data: impl Fn()) {
+    /// Copies one direction until it ends, or until `passes` says that this piece does not pass.
+    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, passes: impl Fn() -> bool) {
         let mut buffer = vec![0; 65_536];
         loop {
             let read = from.read(&mut buffer).unwrap_or(0);
@@ -236,7 +250,11 @@ impl Shared {
                 let _ = to.shutdown(Shutdown::Write);
                 return;
             }
-            on_data();
+            if !passes() {
+                let _ = from.shutdown(Shutdown::Both);
+                let _ = to.shutdown(Shutdown::Both);
+                return;
+            }
             self.bytes.fetch_add(read, Ordering::Relaxed);
             std::thread::sleep(Duration::from_micros(self.latency.load(Ordering::Relaxed)));
             if to.write_all(&buffer[..read]).is_err() {

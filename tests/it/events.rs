@@ -1,0 +1,185 @@
+//! `--log-format json`: what programs that read the log go by.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::support::database::Database;
+use crate::support::run::{Dislock, Finished};
+
+const README: &str = include_str!("../../README.md");
+
+/// The lines of a run's log, read by PostgreSQL, which takes no broken JSON.
+struct Events {
+    database: Database,
+    lines: Vec<String>,
+}
+
+impl Events {
+    fn of(database: Database, run: &Finished) -> Self {
+        let lines = run.stderr.lines().map(String::from).collect();
+        Self { database, lines }
+    }
+
+    /// A field of every line, `-` where it is missing; numbers as JSON has them.
+    fn all(&self, field: &str) -> Vec<String> {
+        let read = |line: &String| {
+            let field =
+                format!("SELECT coalesce(($json${line}$json$::jsonb -> '{field}')::text, '-')");
+            self.database.value(&field).trim_matches('"').to_owned()
+        };
+        self.lines.iter().map(read).collect()
+    }
+
+    /// A field of the one line of this event.
+    #[track_caller]
+    fn one(&self, event: &str, field: &str) -> String {
+        let names = self.all("event");
+        let at: Vec<usize> = (0..names.len()).filter(|n| names[*n] == event).collect();
+        assert_eq!(at.len(), 1, "{event} in {:?}", self.lines);
+        self.all(field).swap_remove(at[0])
+    }
+}
+
+fn json(dislock: Dislock, level: &str) -> Dislock {
+    dislock.log_level(level).options(&["--log-format", "json"])
+}
+
+#[test]
+fn a_run_is_told_from_the_lock_to_its_release() {
+    let database = Database::new();
+    let dislock = Dislock::schedule(database.url(), "* * * * *")
+        .env("LOCK_STRATEGY", "schedule,lease")
+        .env("LOCK_OWNER", "host\"1\"");
+
+    let run = json(dislock, "INFO").run(["sh", "-c", "echo $DISLOCK_OWNER; exit 3"]);
+    let events = Events::of(database, &run);
+
+    assert_eq!(
+        events.all("event"),
+        [
+            "lock_acquired",
+            "command_started",
+            "command_ended",
+            "lock_released"
+        ]
+    );
+    assert!(events.all("key").iter().all(|key| key == "job"));
+    assert!(events.all("level").iter().all(|level| level == "INFO"));
+    assert_eq!(events.one("lock_acquired", "token"), "1");
+    assert_eq!(events.one("command_ended", "exit_code"), "3");
+    let owner = events.one("command_ended", "owner").replace('\\', "");
+    assert_eq!(owner, run.stdout.trim());
+    let duration: f64 = events
+        .one("command_ended", "duration_seconds")
+        .parse()
+        .unwrap();
+    assert!((0.0..60.0).contains(&duration), "{duration}");
+    assert!(events.one("lock_acquired", "slot_until").ends_with(":00Z"));
+}
+
+#[test]
+fn every_line_at_debug_is_json() {
+    let database = Database::new();
+    let dislock = Dislock::lease(database.url(), 60.0).env("LOCK_LEASE_INTERVAL", "0.2");
+
+    let run = json(dislock, "DEBUG").run(["sleep", "1"]);
+    let events = Events::of(database, &run);
+
+    let renewed = events
+        .all("event")
+        .iter()
+        .filter(|e| *e == "lease_renewed")
+        .count();
+    assert!(renewed >= 2, "{run:?}");
+}
+
+#[test]
+fn a_busy_lock_is_one_event_with_its_holder() {
+    let database = Database::new();
+    database.put("cronjob-lock:lease:job", "db1:1:aa", 60.0);
+    let dislock = Dislock::lease(database.url(), 60.0).env("LOCK_CONFLICT_EXIT_CODE", "9");
+
+    let run = json(dislock, "INFO").run(["true"]);
+    let events = Events::of(database, &run);
+
+    assert_eq!(events.all("event"), ["lock_busy"]);
+    assert_eq!(events.one("lock_busy", "holder"), "db1:1:aa");
+    assert_eq!(events.one("lock_busy", "exit_code"), "9");
+    assert!(events.one("lock_busy", "until").ends_with('Z'));
+}
+
+#[test]
+fn a_lost_lease_is_told_at_once_and_again_at_the_end() {
+    let database = Database::new();
+    let dislock = Dislock::lease(database.url(), 60.0).env("LOCK_LEASE_INTERVAL", "0.2");
+    let mut run = json(dislock, "WARNING").work(Duration::from_secs(60));
+    run.wait_for_worker();
+    database.sql("DELETE FROM key_value WHERE key = 'cronjob-lock:lease:job'");
+
+    let run = run.finish();
+    let events = Events::of(database, &run);
+
+    assert_eq!(events.all("event"), ["lease_lost", "run_failed"], "{run:?}");
+    assert_eq!(events.one("run_failed", "exit_code"), "75");
+    assert_eq!(
+        events.one("lease_lost", "owner"),
+        events.one("run_failed", "owner")
+    );
+}
+
+#[test]
+fn a_wrong_setting_and_a_failed_task_are_events_too() {
+    let database = Database::empty();
+    let wrong = json(Dislock::lease(database.url(), -1.0), "INFO").run(["true"]);
+    let missing = json(Dislock::new(database.url()), "INFO").options(&["--list"]);
+    let missing = missing.run(Vec::<String>::new());
+
+    let wrong = Events::of(Database::empty(), &wrong);
+    let missing = Events::of(Database::empty(), &missing);
+
+    assert_eq!(wrong.one("configuration_error", "exit_code"), "2");
+    assert_eq!(missing.one("task_failed", "task"), "--list");
+    assert_eq!(missing.one("task_failed", "exit_code"), "1");
+}
+
+#[test]
+fn an_unknown_format_is_a_warning_and_text() {
+    let database = Database::new();
+
+    let run = Dislock::lease(database.url(), 60.0)
+        .env("CRONJOB_LOCK_LOG_FORMAT", "xml")
+        .run(["true"]);
+
+    assert_eq!(run.code, 0);
+    assert!(
+        run.stderr.contains("[WARNING] CRONJOB_LOCK_LOG_FORMAT"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn the_readme_lists_every_event_that_is_logged() {
+    let mut names = Vec::new();
+    collect_events(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+        &mut names,
+    );
+
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        assert!(README.contains(&format!("| `{name}` |")), "{name}");
+    }
+}
+
+fn collect_events(dir: &Path, names: &mut Vec<String>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect_events(&path, names);
+        } else {
+            let source = std::fs::read_to_string(&path).unwrap();
+            let after = source.split("event = \"").skip(1);
+            names.extend(after.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+        }
+    }
+}
