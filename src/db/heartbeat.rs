@@ -80,6 +80,9 @@ impl Heartbeat {
             );
         }
         let due = batch.due;
+        if due.is_empty() {
+            return;
+        }
         let now = BootInstant::now();
         let left = |due: &Due| due.holding.state.deadlines().stop_at.left(now);
         let limit = batch_limit(due.iter().map(left));

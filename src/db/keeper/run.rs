@@ -86,6 +86,12 @@ impl Body {
                 true => Duration::ZERO,
                 false => LINGER,
             };
+            // Asked first: what closes connections in the background ends with the keeper.
+            let keeper = idle.keeper.left(unused, now, linger);
+            if keeper == Some(Duration::ZERO) && retire(&self) {
+                self.shut_down(heartbeat).await;
+                return;
+            }
             let standing = idle.standing.left(no_leases, now, linger);
             if standing == Some(Duration::ZERO) {
                 close_soon(heartbeat.take_line());
@@ -93,11 +99,6 @@ impl Body {
             let second = idle.second.left(no_errands, now, linger);
             if second == Some(Duration::ZERO) {
                 close_soon(self.shared.errands.take_line());
-            }
-            let keeper = idle.keeper.left(unused, now, linger);
-            if keeper == Some(Duration::ZERO) && retire(&self) {
-                self.shut_down(heartbeat).await;
-                return;
             }
             let due = due.map(|at| heartbeat.earliest(at).left(now));
             let standing = standing.filter(|_| heartbeat.has_line());
