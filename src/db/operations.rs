@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::ears::Listeners;
 use super::failure::{Failure, answer_by};
-use super::line::Line;
+use super::listeners::Listeners;
+use super::shared::SharedConnection;
 use super::store::{OwnRow, Store, Touched};
 use crate::context::LockContext;
 use crate::error::{Error, Result};
@@ -48,9 +48,9 @@ struct Queue {
 }
 
 #[derive(Debug)]
-pub(crate) struct Errands {
+pub(crate) struct Operations {
     store: Store,
-    line: AsyncMutex<Option<Line>>,
+    connection: AsyncMutex<Option<SharedConnection>>,
     detours: Arc<Semaphore>,
     queue: Mutex<Queue>,
     listeners: Listeners,
@@ -60,13 +60,13 @@ pub(crate) struct Errands {
     changed: Arc<Notify>,
 }
 
-impl Errands {
+impl Operations {
     pub(crate) fn new(store: Store, changed: Arc<Notify>) -> Self {
         Self {
             store,
             crowded: AtomicBool::new(false),
             changed,
-            line: AsyncMutex::new(None),
+            connection: AsyncMutex::new(None),
             detours: Arc::new(Semaphore::new(DETOURS)),
             queue: Mutex::default(),
             listeners: Listeners::default(),
@@ -82,14 +82,21 @@ impl Errands {
     }
 
     /// The shared connection, opened if there is none.
-    pub(crate) async fn line(&self, ctx: &LockContext, by: Instant) -> Result<Line, Failure> {
-        let Ok(mut line) = timeout_at(by, self.line.lock()).await else {
+    pub(crate) async fn connection(
+        &self,
+        ctx: &LockContext,
+        by: Instant,
+    ) -> Result<SharedConnection, Failure> {
+        let Ok(mut connection) = timeout_at(by, self.connection.lock()).await else {
             return Err(Failure::Silent);
         };
-        if let Some(line) = line.as_ref().filter(|line| line.is_open()) {
-            return Ok(line.clone());
+        if let Some(connection) = connection
+            .as_ref()
+            .filter(|connection| connection.is_open())
+        {
+            return Ok(connection.clone());
         }
-        let opened = Line::open(&ctx.settings().conninfo, by).await;
+        let opened = SharedConnection::open(&ctx.settings().conninfo, by).await;
         let crowded = opened
             .as_ref()
             .is_err_and(|failure| failure.sqlstate() == Some(TOO_MANY_CONNECTIONS));
@@ -97,7 +104,7 @@ impl Errands {
         if crowded {
             self.changed.notify_one();
         }
-        Ok(line.insert(opened?).clone())
+        Ok(connection.insert(opened?).clone())
     }
 
     /// Whether the last attempt to connect was refused for lack of connections: then one that is kept
@@ -108,21 +115,23 @@ impl Errands {
 
     /// Whether there is a shared connection, or is about to be.
     pub(crate) fn is_open(&self) -> bool {
-        self.line.try_lock().map_or(true, |line| line.is_some())
+        self.connection
+            .try_lock()
+            .map_or(true, |connection| connection.is_some())
     }
 
     /// A connection is of no use any more: nobody else should find that out for himself.
-    pub(crate) async fn give_up(&self, line: &Line) {
-        line.give_up();
-        let mut shared = self.line.lock().await;
-        if shared.as_ref().is_some_and(|shared| shared.is(line)) {
+    pub(crate) async fn give_up(&self, connection: &SharedConnection) {
+        connection.give_up();
+        let mut shared = self.connection.lock().await;
+        if shared.as_ref().is_some_and(|shared| shared.is(connection)) {
             *shared = None;
         }
     }
 
     /// Takes the shared connection away, to be closed, unless somebody is about to use it.
-    pub(crate) fn take_line(&self) -> Option<Line> {
-        self.line.try_lock().ok()?.take()
+    pub(crate) fn take_connection(&self) -> Option<SharedConnection> {
+        self.connection.try_lock().ok()?.take()
     }
 
     /// Waits for one of the few connections of one's own.
@@ -209,19 +218,19 @@ impl Errands {
         let Some(first) = requests.first() else {
             return Ok(Vec::new());
         };
-        let line = self.line(&first.ctx, by).await?;
+        let connection = self.connection(&first.ctx, by).await?;
         let rows: Vec<OwnRow> = requests
             .iter()
             .flat_map(|request| request.rows.iter().cloned())
             .collect();
         let limit = by.saturating_duration_since(Instant::now());
-        let statement = self.store.expire(line.client(), &rows, false);
-        let Ok(answer) = timeout_at(by, line.answer(limit, statement)).await else {
+        let statement = self.store.expire(connection.client(), &rows, false);
+        let Ok(answer) = timeout_at(by, connection.answer(limit, statement)).await else {
             // It answers others, or did so a moment ago.
             return Err(Failure::Silent);
         };
         if matches!(answer, Err(Failure::Silent)) {
-            self.give_up(&line).await;
+            self.give_up(&connection).await;
         }
         answer
     }
@@ -259,9 +268,10 @@ impl Errands {
         } = request;
         let expiry = async {
             let _permit = self.detour(by).await?;
-            let line = Line::open(&ctx.settings().conninfo, by).await?;
-            let touched = answer_by(by, self.store.expire(line.client(), &rows, true)).await?;
-            line.close().await;
+            let connection = SharedConnection::open(&ctx.settings().conninfo, by).await?;
+            let touched =
+                answer_by(by, self.store.expire(connection.client(), &rows, true)).await?;
+            connection.close().await;
             Ok(touched)
         };
         let outcome = expiry
