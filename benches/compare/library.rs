@@ -54,7 +54,7 @@ pub(crate) fn pairs(url: &str) {
                 .args([
                     "-n",
                     "-M",
-                    "extended",
+                    "simple",
                     "-T",
                     "5",
                     "-c",
