@@ -40,4 +40,3 @@ pub(crate) use run::{fork_guardian, run};
 pub(crate) use signals::Signals;
 
 pub(crate) use resolve::CommandLine;
-use supervise::supervise;

@@ -217,7 +217,7 @@ impl Tree {
         }
     }
 
-    /// Whether the listing has the process below the root.
+    /// Whether the listing has the process below the root, be it a stranger's or not.
     fn contains(&self, process: Process) -> bool {
         if process.started < self.since {
             return false;
@@ -228,9 +228,6 @@ impl Tree {
         };
         let mut at = process;
         for _ in 0..LONGEST_CHAIN {
-            if self.strangers.as_slice().contains(&at.pid) {
-                return false;
-            }
             if at.parent == root {
                 return true;
             }

@@ -55,6 +55,7 @@ const BRISK_ROUNDS: u32 = 100;
 const PATIENT_PAUSE: Duration = Duration::from_secs(1);
 /// Rounds without a readable `/proc` before giving up on what is outside the command's group.
 const BLIND_ROUNDS: u32 = 20;
+
 /// Runs in the fresh process until it ends.
 pub(super) fn watch(channel: OwnedFd, supervisor: Option<OwnedFd>, deadline: &SharedNanos) -> ! {
     drop_handlers();
@@ -175,12 +176,8 @@ impl<'a> Watch<'a> {
         let watched = if self.alone { 3 } else { fds.len() };
         let watched = fds.get_mut(..watched).unwrap_or_default();
         let _ = poll(watched, PollTimeout::NONE);
-        let gone = self.supervisor.is_some()
-            && fds
-                .last()
-                .and_then(PollFd::revents)
-                .is_some_and(|events| events.intersects(PollFlags::POLLIN));
-        self.alone |= gone;
+        let gone = fds.last().and_then(PollFd::any).unwrap_or(false);
+        self.alone |= gone && self.supervisor.is_some();
     }
 
     fn obey(&mut self) {
@@ -205,6 +202,11 @@ impl<'a> Watch<'a> {
     }
 
     fn spawn(&mut self, spawn: Spawn) {
+        if BootInstant::now() >= instant(self.deadline.get()) {
+            // A pause came between; a command that was not started need not be killed.
+            self.report(Notice::TreeGone);
+            return;
+        }
         match launch(self.channel.as_fd(), spawn) {
             Ok(command) => {
                 self.report(Notice::Spawned(command.pid));
@@ -351,7 +353,7 @@ impl<'a> Watch<'a> {
     }
 
     fn act(&mut self, now: BootInstant) {
-        if self.alone && self.command.is_none() {
+        if self.alone && (self.command.is_none() || self.reported) {
             exit(0);
         }
         let killing = matches!(self.phase, Phase::Killing(_));
