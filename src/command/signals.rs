@@ -14,7 +14,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::getpid;
 
 use super::kernel::{Mask, Waited, current_mask, is_ignored, set_mask, wait_for, wait_for_any};
-use super::tree;
+use super::processes::children_of;
 use crate::error::{Error, Kind, Result};
 
 const FORWARDED: [i32; 8] = [
@@ -74,7 +74,7 @@ impl Signals {
             original_mask,
             strangers: match wait_for_any() {
                 Waited::NoChildren => Vec::new(),
-                Waited::Running | Waited::Ended(..) => tree::children_of(getpid().as_raw()),
+                Waited::Running | Waited::Ended(..) => children_of(getpid().as_raw()),
             },
         })
     }

@@ -2,9 +2,11 @@
 //! once more (see `BEFORE_MAIN`), so that it can be killed, stopped and given a terminal.
 
 mod course;
+mod crowds;
 mod first_process;
 mod guarding;
 mod inheriting;
+mod membership;
 mod starting;
 mod stopping;
 mod terminal;
@@ -47,6 +49,8 @@ const ARGS: &str = "TEST_ARGS";
 const TTL: &str = "TEST_TTL_MS";
 const RENEWALS: &str = "TEST_RENEWALS";
 const REJECT: &str = "TEST_REJECT_FILE";
+/// The file for the instant by which the command is to be dead after that.
+const KILL_AT: &str = "kill_at";
 const GRACE: &str = "TEST_GRACE_MS";
 const LIBRARY: &str = "TEST_AS_LIBRARY";
 const TTY: &str = "TEST_TTY";
@@ -266,6 +270,7 @@ static BEFORE_MAIN: extern "C" fn() = supervisor_process;
 #[expect(clippy::exit, reason = "the code of the run is this process's own")]
 extern "C" fn supervisor_process() {
     let Some(args) = std::env::var_os(ARGS) else {
+        crowds::be_a_crowd();
         return;
     };
     if std::env::var_os(JOB).is_some() {
@@ -338,8 +343,10 @@ fn hold_lease(ttl: Duration) -> Arc<LeaseState> {
     thread::spawn(move || {
         for _ in 0..renewals {
             thread::sleep(interval);
-            if reject.as_deref().is_some_and(Path::exists) {
+            if let Some(reject) = reject.as_deref().filter(|path| path.exists()) {
                 renewed.rejected();
+                let kill_at = renewed.deadlines().kill_at.since_boot().as_nanos();
+                let _ = fs::write(reject.with_file_name(KILL_AT), kill_at.to_string());
                 return;
             }
             renewed.renewed(BootInstant::now());
