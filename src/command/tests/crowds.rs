@@ -62,7 +62,7 @@ fn dies_late_by(shape: &str, size: u32) -> Duration {
         .env(SIZE, size.to_string())
         .env("SELF", std::env::current_exe().unwrap())
         .kill_grace(Duration::from_secs(1))
-        .lease_until(Duration::from_secs(6), "rejected");
+        .lease_until_rejected();
     let pipe = setup.directory.path().join("alive");
     mkfifo(&pipe, Mode::S_IRWXU).unwrap();
     let pipe = fs::File::options()
@@ -73,7 +73,7 @@ fn dies_late_by(shape: &str, size: u32) -> Duration {
     let mut run = setup.start();
     run.wait_for_file("ready");
 
-    fs::write(run.path("rejected"), "").unwrap();
+    run.reject();
     let mut last_end = [PollFd::new(pipe.as_fd(), PollFlags::empty())];
     let patience = PollTimeout::try_from(PATIENCE).unwrap();
     assert_eq!(poll(&mut last_end, patience), Ok(1));
