@@ -1,6 +1,7 @@
 //! What is locked, how, and for how long: validated once, before anything is sent anywhere.
 
 mod builder;
+mod plan;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub use self::builder::LockContextBuilder;
+pub(crate) use self::plan::Plan;
 pub(crate) use self::table::TableName;
 use crate::db::conninfo::Conninfo;
 use crate::error::{Error, Kind, Result};

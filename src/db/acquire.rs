@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::failure::Failure;
 use super::keeper::Keeper;
-use super::listeners::Ears;
+use super::listeners::Subscription;
 use super::operations::PATIENCE;
 use super::shared::SharedConnection;
 use super::store::{
@@ -25,8 +25,8 @@ use super::store::{
 };
 use super::timestamp::{RowTime, system_time};
 use crate::clock::BootInstant;
-use crate::context::{LockContext, LockStrategy, Settings, SlotSource};
-use crate::error::{Busy, Error, Kind, Result, Setting};
+use crate::context::{LockContext, Plan};
+use crate::error::{Busy, Error, Kind, Result};
 use crate::rules::lease::LeaseTerm;
 use crate::rules::retry::{Backoff, FailureClass, wait_pause};
 use crate::rules::slot;
@@ -35,46 +35,6 @@ use crate::rules::slot;
 const SINGLE_ATTEMPT: Duration = Duration::from_secs(10);
 /// For giving rows back that an abandoned statement may have written.
 const GIVE_BACK: Duration = Duration::from_secs(2);
-
-/// Which locks are wanted, in the one order there is: schedule, then lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
-    pub(crate) schedule: bool,
-    pub(crate) lease: bool,
-}
-
-impl Plan {
-    /// Normalises `strategies` and checks that the context has what each of them needs.
-    pub(crate) fn new(ctx: &LockContext, strategies: &[LockStrategy]) -> Result<Self> {
-        let plan = Self {
-            schedule: strategies.contains(&LockStrategy::Schedule),
-            lease: strategies.contains(&LockStrategy::Lease),
-        };
-        if !plan.schedule && !plan.lease {
-            return Err(Error::setting_hidden(
-                Setting::Strategies,
-                "at least one is needed: schedule, lease or both",
-            ));
-        }
-        if plan.schedule && ctx.settings().slot.is_none() {
-            return Err(Error::setting_hidden(
-                Setting::Schedule,
-                "is needed for a schedule lock (or the time of the next run)",
-            ));
-        }
-        Ok(plan)
-    }
-
-    pub(crate) fn strategies(self) -> Vec<LockStrategy> {
-        [
-            self.schedule.then_some(LockStrategy::Schedule),
-            self.lease.then_some(LockStrategy::Lease),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
-    }
-}
 
 /// The rows that were taken, and the connection that took them if it is of no use to others.
 #[derive(Debug)]
@@ -110,7 +70,7 @@ pub(crate) struct Acquirer<'a> {
     slot_until: Option<RowTime>,
     /// A statement was sent whose answer has not come.
     in_doubt: bool,
-    listeners: Option<Ears>,
+    listeners: Option<Subscription>,
 }
 
 /// What the database said.
@@ -250,7 +210,7 @@ impl<'a> Acquirer<'a> {
                     event = "waiting", key, holder;
                     "{}, waiting", Error::from(Kind::NotAcquired(busy.clone()))
                 );
-                let announced = Ears::announced(&mut self.listeners);
+                let announced = Subscription::announced(&mut self.listeners);
                 if timeout(pause, announced).await.is_ok() {
                     return Ok(());
                 }
@@ -292,7 +252,7 @@ impl<'a> Acquirer<'a> {
             return false;
         }
         let key = self.ctx.lease_key();
-        match Ears::open(
+        match Subscription::open(
             self.keeper.operations(),
             connection,
             &key,
@@ -406,7 +366,7 @@ impl<'a> Acquirer<'a> {
                         None => slot::session_zone(&clock.zone, clock.utc_offset, jiff::tz::db())
                             .map_err(|e| Error::database(e.to_string()))?,
                     };
-                    let end = slot_end(settings, self.zone.insert(zone), clock.now)?;
+                    let end = settings.slot_end(self.zone.insert(zone), clock.now)?;
                     *self.slot_end.insert(end)
                 }
             };
@@ -446,7 +406,7 @@ impl<'a> Acquirer<'a> {
             (Some(row), Some(Claim::Refused(_))) if slot::is_over(row.end, now, row.tolerance) => {
                 // The statement's own clock says which slot it is now.
                 let zone = self.zone.clone().unwrap_or(TimeZone::UTC);
-                self.slot_end = Some(slot_end(settings, &zone, now)?);
+                self.slot_end = Some(settings.slot_end(&zone, now)?);
                 return Ok(Answer::SlotOver);
             }
             (Some(row), Some(Claim::Refused(holder))) => {
@@ -485,26 +445,6 @@ impl<'a> Acquirer<'a> {
 /// How long the busy row lives, if nobody renews it, when the database's clock says `now`.
 fn expires_in(busy: &Busy, now: Timestamp) -> Option<Duration> {
     busy.until?.duration_since(system_time(now)).ok()
-}
-
-/// When the slot ends that contains the database time `now`, tolerance included.
-fn slot_end(settings: &Settings, zone: &TimeZone, now: Timestamp) -> Result<Timestamp, Failure> {
-    let tolerance = settings.slot_tolerance;
-    match &settings.slot {
-        Some(SlotSource::Crontab(crontab)) => slot::slot_end(crontab, zone, now, tolerance)
-            .ok_or_else(|| Error::setting_hidden(Setting::Schedule, "has no further tick").into()),
-        Some(SlotSource::NextRun(at)) => {
-            let end = Timestamp::try_from(*at).unwrap_or(Timestamp::MAX);
-            if slot::is_over(end, now, tolerance) {
-                let why = format!("has passed: the database's clock says {now}");
-                return Err(Error::setting(Setting::NextRunTime, end.to_string(), why).into());
-            }
-            Ok(end)
-        }
-        None => {
-            Err(Error::setting_hidden(Setting::Schedule, "is needed for a schedule lock").into())
-        }
-    }
 }
 
 /// Who has the row `key`, looked up when the statement that was refused could not see it.

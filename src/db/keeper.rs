@@ -27,13 +27,13 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::acquire::{Acquired, Acquirer, Plan};
+use super::acquire::{Acquired, Acquirer};
 use super::holdings::{Holding, Holdings};
 use super::operations::Operations;
 use super::shared::SharedConnection;
 use super::store::{OwnRow, Store};
 use super::taken::{HeldLease, Taken};
-use crate::context::LockContext;
+use crate::context::{LockContext, Plan};
 use crate::error::Result;
 use crate::lease::LeaseState;
 use crate::rules::lease::LeaseTerm;

@@ -22,7 +22,7 @@ const UNLISTEN: Duration = Duration::from_secs(2);
 
 /// A subscription to one channel, over a connection that others may use, too.
 #[derive(Debug)]
-pub(crate) struct Ears {
+pub(crate) struct Subscription {
     operations: Arc<Operations>,
     connection: SharedConnection,
     channel: String,
@@ -54,7 +54,7 @@ impl Listeners {
     }
 }
 
-impl Ears {
+impl Subscription {
     /// Listens for the end of the row `key`.
     pub(crate) async fn open(
         operations: &Arc<Operations>,
@@ -106,7 +106,7 @@ impl Ears {
     }
 }
 
-impl Drop for Ears {
+impl Drop for Subscription {
     fn drop(&mut self) {
         if !self.operations.listeners().remove(&self.channel) {
             return;
