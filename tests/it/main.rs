@@ -39,6 +39,7 @@ mod schema;
 mod secrets;
 mod signals;
 mod slot;
+mod standby;
 mod strategies;
 mod support;
 mod surroundings;
