@@ -111,7 +111,9 @@ pub(crate) fn pooler(facts: &SessionFacts, connected_to: Option<u16>, later: i32
     match seen {
         Some(how) => Finding::ok(
             "pooler",
-            format!("a pooler or a port forwarding is likely ({how}); both work"),
+            format!(
+                "a pooler or a port forwarding is likely ({how}); both work, and a wait looks once a second"
+            ),
         ),
         None => Finding::ok("pooler", "none is seen"),
     }
@@ -299,7 +301,7 @@ pub(crate) fn lease(timing: &LeaseTiming) -> Finding {
             "raise --ttl, or lower --lease-interval to a third of it",
         );
     }
-    if ttl.saturating_sub(margin) < interval * 2 {
+    if ttl.saturating_sub(margin) < interval.saturating_mul(2) {
         return Finding::warn(
             "lease",
             format!("{text}: one renewal that fails costs the lease"),
@@ -340,7 +342,8 @@ pub(crate) fn schedule(
         .windows(2)
         .map(|pair| pair[1].duration_since(pair[0]).unsigned_abs())
         .min();
-    if closest.is_some_and(|closest| closest <= tolerance * 2) {
+    // Then a late start reckons with the tick that is still to come.
+    if let Some(closest) = closest.filter(|closest| *closest <= tolerance.saturating_mul(2)) {
         findings.push(Finding::warn(
             "schedule",
             format!(
@@ -369,3 +372,6 @@ fn zone_name(zone: &TimeZone) -> String {
         (None, Err(_)) => "the local time zone".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::{self, Receiver};
 
-use crate::context::LockContext;
-use crate::db::acquire::Plan;
+use crate::context::{LockContext, Plan};
 use crate::db::keeper::{Directory, Keeper};
 use crate::db::store::OwnRow;
 use crate::db::taken::{HeldLease, Taken};

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::acquisition::acquire;
 use super::locks::{LeaseLock, LeaseLost, ScheduleLock};
-use crate::context::{LockContext, LockStrategy};
-use crate::db::acquire::Plan;
+use crate::context::{LockContext, LockStrategy, Plan};
 use crate::error::{Error, Result};
 
 /// The locks that an acquisition will take, checked and in order; nothing is taken yet.

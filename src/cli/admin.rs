@@ -19,6 +19,7 @@ use crate::admin::{self, Creation, Finding, LockRow, Verdict};
 use crate::command::CommandLine;
 use crate::context::{LockContext, LockStrategy};
 use crate::db::admin::quoted;
+use crate::db::timestamp::RowTime;
 use crate::error::Error;
 use crate::rules::outcome;
 
@@ -132,8 +133,8 @@ fn release(args: &Args, env: Env<'_>, key: &OsString, force: bool) -> Result<i32
         let holder = printable(&lock.holder);
         match (lock.is_live(), force) {
             (true, true) => text.push_str(&format!(
-                "{name} is free now; it was held by {holder}, for another {}\n",
-                left(lock)
+                "{name} is free now; it was held by {holder}, {}\n",
+                for_how_long(lock)
             )),
             (true, false) => refused.push(held(lock, &name)),
             (false, _) => text.push_str(&format!(
@@ -149,15 +150,22 @@ fn release(args: &Args, env: Env<'_>, key: &OsString, force: bool) -> Result<i32
     }
 }
 
+fn for_how_long(lock: &LockRow) -> String {
+    match lock.expire_at {
+        RowTime::Never => left(lock),
+        RowTime::Past | RowTime::At(_) => format!("for another {}", left(lock)),
+    }
+}
+
 fn held(lock: &LockRow, name: &str) -> String {
     let consequence = match lock.kind {
         LockStrategy::Schedule => "and the tick may then start once more",
         LockStrategy::Lease => "and its holder then stops",
     };
     format!(
-        "{name} is held by {}, for another {}; --force takes it away, {consequence}",
+        "{name} is held by {}, {}; --force takes it away, {consequence}",
         lock.holder,
-        left(lock)
+        for_how_long(lock)
     )
 }
 

@@ -4,17 +4,19 @@
 //! their authors, and nobody promises that it holds no secret. `RUST_LOG` is ignored for the same
 //! reason.
 //!
-//! A stderr that is closed or broken loses the line and changes nothing else.
+//! A stderr that is closed, broken or full loses the line and changes nothing else.
 
 use std::any::Any;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::panic::Location;
 use std::sync::OnceLock;
 
+use env_logger::Target;
 use jiff::{Timestamp, tz::TimeZone};
 use log::{Level, LevelFilter};
 
 use super::events;
+use super::impatient::Impatient;
 use super::terminal::printable;
 
 /// Records of this crate; also what its targets start with.
@@ -57,6 +59,7 @@ pub(crate) fn init(level: LevelFilter, format: Format) {
     let installed = env_logger::Builder::new()
         .filter_level(LevelFilter::Off)
         .filter_module(OURS, level)
+        .target(Target::Pipe(Box::new(Impatient(io::stderr()))))
         .format(move |out, record| {
             let (now, level) = (Timestamp::now(), name(record.level()));
             let line = match format {
@@ -85,7 +88,7 @@ pub(crate) fn report_panics() {
             Some(Format::Text) | None => line(now, &TimeZone::system(), level, &message),
         };
         // Where stderr is broken there is nowhere else to say it.
-        drop(std::io::stderr().write_all(line.as_bytes()));
+        drop(Impatient(io::stderr()).write_all(line.as_bytes()));
     }));
 }
 

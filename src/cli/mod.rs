@@ -7,6 +7,7 @@ mod admin;
 mod admin_args;
 mod args;
 mod events;
+mod impatient;
 mod input;
 mod json;
 mod listing;

@@ -22,6 +22,8 @@ mod guardian;
 #[expect(unsafe_code, reason = "system calls without a safe wrapper")]
 mod kernel;
 mod launch;
+mod listing;
+mod processes;
 mod resolve;
 mod run;
 mod signals;
@@ -40,4 +42,3 @@ pub(crate) use run::{fork_guardian, run};
 pub(crate) use signals::Signals;
 
 pub(crate) use resolve::CommandLine;
-use supervise::supervise;

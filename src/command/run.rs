@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 
-use super::{CommandLine, Guardian, Signals, supervise};
+use super::supervise::{Supervised, supervise};
+use super::{CommandLine, Guardian, Signals};
 use crate::clock::BootInstant;
 use crate::context::{LockContext, LockStrategy};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::rules::outcome::{Ended, LEASE_LOST_EXIT_CODE};
 use crate::sync::{LockSession, ScheduleLock, build_locks, close_all};
 
@@ -104,7 +105,7 @@ fn run_locked(
     log::info!(event = "command_started", key = ctx.lock_key(), command:% = file; "starting {file}");
     let started = BootInstant::now();
     let grace = ctx.settings().timing.kill_grace;
-    let ended = supervise(
+    let supervised = supervise(
         guardian,
         &command,
         &environment,
@@ -112,16 +113,20 @@ fn run_locked(
         grace,
         signals,
     );
-    finish(ctx, session, ended, started)
+    finish(ctx, session, supervised, started)
 }
 
 /// Releases what was taken; what the run came to decides how.
 fn finish(
     ctx: &LockContext,
     session: LockSession,
-    ended: Result<Ended>,
+    supervised: Supervised,
     started: BootInstant,
 ) -> Result<i32> {
+    let Supervised {
+        ended,
+        ran: was_started,
+    } = supervised;
     let ran = BootInstant::now().left(started);
     let (key, owner, token) = (
         ctx.lock_key(),
@@ -135,9 +140,7 @@ fn finish(
             "the command ended with exit code {exit_code}"
         );
     }
-    let never_ran = ended
-        .as_ref()
-        .is_err_and(|error| matches!(error.kind(), Kind::Command { .. } | Kind::Interrupted(_)));
+    let never_ran = !was_started;
     let has_lease = session.has_lease() && !session.is_lost();
     let released = match never_ran {
         true => session.give_back(),

@@ -13,10 +13,8 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::getpid;
 
-use super::kernel::{
-    Mask, Waited, current_mask, is_ignored, reset_to_default, set_mask, wait_for, wait_for_any,
-};
-use super::tree;
+use super::kernel::{Mask, Waited, current_mask, is_ignored, set_mask, wait_for, wait_for_any};
+use super::processes::children_of;
 use crate::error::{Error, Kind, Result};
 
 const FORWARDED: [i32; 8] = [
@@ -50,7 +48,8 @@ impl Signals {
     /// Takes the signals over. To be called in `main`, before there is a second thread: a thread that
     /// does not block them would die of them.
     ///
-    /// Signals that are ignored stay ignored, for dislock and for the command. dislock also becomes
+    /// Signals that are ignored stay ignored, for dislock and for the command; with SIGCHLD it is the
+    /// kernel that lets go of orphans, and the command gets it with its default. dislock also becomes
     /// the parent of the orphans below it, so that they can be found if the guardian is killed.
     ///
     /// # Errors
@@ -66,10 +65,6 @@ impl Signals {
             set.add(Signal::try_from(signal).map_err(failed)?);
             mask |= 1 << (signal - 1);
         }
-        if is_ignored(SIGCHLD) {
-            // Or the kernel would throw away what became of our children.
-            reset_to_default(SIGCHLD);
-        }
         set_mask(mask).map_err(failed)?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let fd = SignalFd::with_flags(&set, flags).map_err(failed)?;
@@ -79,7 +74,7 @@ impl Signals {
             original_mask,
             strangers: match wait_for_any() {
                 Waited::NoChildren => Vec::new(),
-                Waited::Running | Waited::Ended(..) => tree::children_of(getpid().as_raw()),
+                Waited::Running | Waited::Ended(..) => children_of(getpid().as_raw()),
             },
         })
     }

@@ -25,21 +25,30 @@ use super::resolve::CommandLine;
 use super::signals::Signals;
 use super::sweep;
 use crate::clock::BootInstant;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::lease::LeaseState;
 use crate::rules::lease::Deadlines;
 use crate::rules::outcome::Ended;
 
+/// Starting a process takes the guardian a fraction of this.
+const START_LIMIT: Duration = Duration::from_millis(100);
+
+/// What supervision came to.
+#[derive(Debug)]
+pub(crate) struct Supervised {
+    pub(crate) ended: Result<Ended>,
+    /// Whether the command ever ran. If not, what was locked for it is of no use.
+    pub(crate) ran: bool,
+}
+
 /// Runs the command under the guardian until nothing of it is left that has to go, and answers what
 /// it came to.
 ///
-/// `environment` is added to the process's own. With a lease, the command is stopped at its deadline;
-/// with `signals`, it gets those that are sent to dislock.
+/// `environment` is added to the process's own. With a lease, the command is stopped at its deadline,
+/// and not even started after it; with `signals`, it gets those that are sent to dislock.
 ///
-/// # Errors
-///
-/// When the command could not be started, or the system refuses what supervision needs. Nothing of
-/// the command is left running then.
+/// It is an error when the command could not be started, or the system refuses what supervision
+/// needs. Nothing of the command is left running then.
 pub(crate) fn supervise(
     guardian: Guardian,
     command: &CommandLine,
@@ -47,19 +56,32 @@ pub(crate) fn supervise(
     lease: Option<Arc<LeaseState>>,
     kill_grace: Duration,
     signals: Option<&Signals>,
-) -> Result<Ended> {
-    if let Some(signals) = signals {
-        // Nothing has been started yet, so nothing has to be.
-        signals.check()?;
+) -> Supervised {
+    // A signal, or a pause after the lease was taken: nothing has been started yet, so nothing has to be.
+    let not_started = |ended| Supervised { ended, ran: false };
+    if let Some(Err(interrupted)) = signals.map(Signals::check) {
+        return not_started(Err(interrupted));
     }
-    let terminal = terminal();
-    let mut run = Run::new(guardian, command, lease, signals, kill_grace, terminal)?;
-    run.start(environment)?;
-    let outcome = run.follow();
-    if outcome.is_err() && run.pid.is_some() {
+    if lease.as_ref().is_some_and(|lease| lease.loss().is_some()) {
+        return not_started(Ok(Ended::LeaseLost));
+    }
+    let run = Run::new(guardian, command, lease, signals, kill_grace, terminal());
+    let mut run = match run {
+        Ok(run) => run,
+        Err(error) => return not_started(Err(error)),
+    };
+    if let Err(error) = run.start(environment) {
+        return not_started(Err(error));
+    }
+    let ended = run.follow();
+    if ended.is_err() && run.pid.is_some() {
         run.kill_tree();
     }
-    outcome
+    let refused = matches!(&ended, Err(error) if matches!(error.kind(), Kind::Command { .. }));
+    Supervised {
+        ran: run.pid.is_some() && !refused,
+        ended,
+    }
 }
 
 struct Run<'a> {
@@ -156,6 +178,12 @@ impl<'a> Run<'a> {
     }
 
     fn wait(&mut self, until: BootInstant) -> Result<()> {
+        let now = BootInstant::now();
+        let until = match self.pid {
+            Some(_) => until,
+            // Should somebody stop the guardian just now, its silence would mean nothing.
+            None => until.min(now.after(START_LIMIT)),
+        };
         let failed = |why: Errno| Error::system("cannot wait for the command", why);
         self.alarm.set(until).map_err(failed)?;
         let mut channel = PollFlags::POLLIN;
@@ -184,11 +212,11 @@ impl<'a> Run<'a> {
         let happened = |index| fds.get(index).and_then(PollFd::any).unwrap_or(false);
         let (heard, ended) = (happened(0), happened(ended_at));
         self.guardian.send();
+        if (ended || self.pid.is_none()) && !heard {
+            // The guardian is about to say something; if somebody has stopped it, it is not.
+            self.guardian.wake();
+        }
         if ended {
-            if !heard {
-                // The guardian is about to say how; if somebody has stopped it, it is not.
-                self.guardian.wake();
-            }
             self.ended = None;
         }
         Ok(())

@@ -6,8 +6,9 @@ use std::time::Duration;
 use nix::unistd::getpid;
 
 use super::guardian::Guardian;
+use super::processes::process;
 use super::signals::{Signals, reap_orphans};
-use super::tree::{Tree, process};
+use super::tree::Tree;
 use crate::clock::BootInstant;
 
 /// What is not dead by then is in a system call that cannot be interrupted, and dies with its end.

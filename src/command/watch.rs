@@ -47,6 +47,9 @@ use crate::clock::BootInstant;
 /// Its name in the process list. Not one that `pkill dislock` would find: whoever kills dislock so
 /// wants it to end, and for that the guardian is needed.
 const TITLE: &CStr = c"lock-guardian";
+/// How long before it has to be dead the tree is looked at, to begin with the killing in time; also the
+/// most that the killing begins too early.
+const LOOK_AHEAD: Duration = Duration::from_secs(1);
 /// Between two rounds of killing: more often at first, when a fork may just have been missed.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
@@ -55,6 +58,7 @@ const BRISK_ROUNDS: u32 = 100;
 const PATIENT_PAUSE: Duration = Duration::from_secs(1);
 /// Rounds without a readable `/proc` before giving up on what is outside the command's group.
 const BLIND_ROUNDS: u32 = 20;
+
 /// Runs in the fresh process until it ends.
 pub(super) fn watch(channel: OwnedFd, supervisor: Option<OwnedFd>, deadline: &SharedNanos) -> ! {
     drop_handlers();
@@ -87,8 +91,27 @@ struct Watch<'a> {
 #[derive(Clone, Copy)]
 enum Phase {
     Watching,
-    Stopping { kill_at: BootInstant },
+    Stopping(Stop),
     Killing(Rounds),
+}
+
+#[derive(Clone, Copy)]
+struct Stop {
+    /// When all has to be dead.
+    kill_at: BootInstant,
+    /// Whoever was told to end has until then for that, however many they are.
+    earliest: BootInstant,
+    /// How long the killing takes, once the tree was looked at for that.
+    takes: Option<Duration>,
+}
+
+impl Stop {
+    /// When the killing begins, or the tree is looked at to know that.
+    fn kill_from(&self) -> BootInstant {
+        let takes = self.takes.unwrap_or(LOOK_AHEAD).min(LOOK_AHEAD);
+        let from = self.kill_at.before(takes);
+        from.max(self.earliest).min(self.kill_at)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -146,7 +169,7 @@ impl<'a> Watch<'a> {
         let deadline = instant(self.deadline.get());
         match self.phase {
             Phase::Watching => deadline,
-            Phase::Stopping { kill_at } => kill_at.min(deadline),
+            Phase::Stopping(stop) => stop.kill_from().min(deadline),
             Phase::Killing(_) if self.childless || self.reported => BootInstant::NEVER,
             Phase::Killing(rounds) => rounds.next,
         }
@@ -175,12 +198,8 @@ impl<'a> Watch<'a> {
         let watched = if self.alone { 3 } else { fds.len() };
         let watched = fds.get_mut(..watched).unwrap_or_default();
         let _ = poll(watched, PollTimeout::NONE);
-        let gone = self.supervisor.is_some()
-            && fds
-                .last()
-                .and_then(PollFd::revents)
-                .is_some_and(|events| events.intersects(PollFlags::POLLIN));
-        self.alone |= gone;
+        let gone = fds.last().and_then(PollFd::any).unwrap_or(false);
+        self.alone |= gone && self.supervisor.is_some();
     }
 
     fn obey(&mut self) {
@@ -205,6 +224,11 @@ impl<'a> Watch<'a> {
     }
 
     fn spawn(&mut self, spawn: Spawn) {
+        if BootInstant::now() >= instant(self.deadline.get()) {
+            // A pause came between; a command that was not started need not be killed.
+            self.report(Notice::TreeGone);
+            return;
+        }
         match launch(self.channel.as_fd(), spawn) {
             Ok(command) => {
                 self.report(Notice::Spawned(command.pid));
@@ -255,7 +279,8 @@ impl<'a> Watch<'a> {
                 let _ = signal_group(command.pid, signal);
             }
             (Group::Shared(group), Some(tree)) if for_the_group => {
-                tree.tell(&[signal], Among::InGroup(group));
+                let until = instant(self.deadline.get());
+                tree.tell(&[signal], Among::InGroup(group), until);
             }
             _ => {
                 let _ = signal_process(command.pid, signal);
@@ -264,21 +289,28 @@ impl<'a> Watch<'a> {
     }
 
     fn stop(&mut self, kill_at: BootInstant) {
-        match self.phase {
+        let now = BootInstant::now();
+        let halfway = now.after(kill_at.left(now) / 2);
+        self.phase = match self.phase {
             Phase::Watching => {
-                self.terminate();
-                self.phase = Phase::Stopping { kill_at };
+                self.terminate(halfway.min(instant(self.deadline.get())));
+                Phase::Stopping(Stop {
+                    kill_at,
+                    earliest: halfway,
+                    takes: None,
+                })
             }
-            Phase::Stopping { kill_at: before } => {
-                let kill_at = kill_at.min(before);
-                self.phase = Phase::Stopping { kill_at };
-            }
-            Phase::Killing(_) => {}
-        }
+            Phase::Stopping(before) => Phase::Stopping(Stop {
+                kill_at: kill_at.min(before.kill_at),
+                earliest: halfway.min(before.earliest),
+                takes: before.takes,
+            }),
+            Phase::Killing(_) => return,
+        };
     }
 
-    /// SIGTERM to everything; SIGCONT so that what is stopped gets it.
-    fn terminate(&mut self) {
+    /// SIGTERM to everything that can be told until then; SIGCONT so that what is stopped gets it.
+    fn terminate(&mut self, until: BootInstant) {
         let own_group = self
             .command
             .as_ref()
@@ -290,7 +322,7 @@ impl<'a> Watch<'a> {
         }
         if let Some(tree) = &mut self.tree {
             let among = own_group.map_or(Among::All, Among::OutsideGroup);
-            tree.tell(&[SIGTERM, SIGCONT], among);
+            tree.tell(&[SIGTERM, SIGCONT], among, until);
         }
     }
 
@@ -351,11 +383,11 @@ impl<'a> Watch<'a> {
     }
 
     fn act(&mut self, now: BootInstant) {
-        if self.alone && self.command.is_none() {
+        if self.alone && (self.command.is_none() || self.reported) {
             exit(0);
         }
         let killing = matches!(self.phase, Phase::Killing(_));
-        if !killing && (self.alone || now >= self.next()) {
+        if !killing && (self.alone || self.is_time_to_kill(now)) {
             self.phase = Phase::Killing(Rounds {
                 next: now,
                 pause: FIRST_PAUSE,
@@ -366,10 +398,32 @@ impl<'a> Watch<'a> {
             Phase::Killing(rounds) if !self.childless && !self.reported && now >= rounds.next => {
                 self.kill(rounds);
             }
-            Phase::Watching | Phase::Stopping { .. } | Phase::Killing(_) => {}
+            Phase::Watching | Phase::Stopping(_) | Phase::Killing(_) => {}
         }
         if self.childless && !matches!(self.phase, Phase::Watching) {
             self.conclude(Notice::TreeGone);
+        }
+    }
+
+    /// Whether the killing has to begin for all to be dead in time. To know that, the tree is looked at
+    /// once in a stop; it is not while dislock may still move the deadline.
+    fn is_time_to_kill(&mut self, now: BootInstant) -> bool {
+        if now < self.next() {
+            return false;
+        }
+        let last_moment = instant(self.deadline.get());
+        match self.phase {
+            Phase::Stopping(stop)
+                if stop.takes.is_none() && now < stop.kill_at.min(last_moment) =>
+            {
+                let takes = self.tree.as_mut().map(Tree::time_to_kill);
+                self.phase = Phase::Stopping(Stop {
+                    takes: Some(takes.unwrap_or_default()),
+                    ..stop
+                });
+                BootInstant::now() >= self.next()
+            }
+            Phase::Watching | Phase::Stopping(_) | Phase::Killing(_) => true,
         }
     }
 

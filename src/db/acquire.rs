@@ -15,16 +15,19 @@ use jiff::tz::TimeZone;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::ears::Ears;
-use super::errands::PATIENCE;
 use super::failure::Failure;
 use super::keeper::Keeper;
-use super::line::Line;
-use super::store::{Acquisition, Claim, Claimant, Holder, LeaseRow, OwnRow, SlotRow, Store};
+use super::listeners::Subscription;
+use super::operations::PATIENCE;
+use super::shared::SharedConnection;
+use super::store::{
+    Acquisition, Claim, Claimant, Holder, LeaseRow, OwnRow, SlotRow, Store, expired_by,
+};
 use super::timestamp::{RowTime, system_time};
 use crate::clock::BootInstant;
-use crate::context::{LockContext, LockStrategy, Settings, SlotSource};
-use crate::error::{Busy, Error, Kind, Result, Setting};
+use crate::context::{LockContext, Plan};
+use crate::error::{Busy, Error, Kind, Result};
+use crate::rules::lease::LeaseTerm;
 use crate::rules::retry::{Backoff, FailureClass, wait_pause};
 use crate::rules::slot;
 
@@ -33,50 +36,10 @@ const SINGLE_ATTEMPT: Duration = Duration::from_secs(10);
 /// For giving rows back that an abandoned statement may have written.
 const GIVE_BACK: Duration = Duration::from_secs(2);
 
-/// Which locks are wanted, in the one order there is: schedule, then lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
-    pub(crate) schedule: bool,
-    pub(crate) lease: bool,
-}
-
-impl Plan {
-    /// Normalises `strategies` and checks that the context has what each of them needs.
-    pub(crate) fn new(ctx: &LockContext, strategies: &[LockStrategy]) -> Result<Self> {
-        let plan = Self {
-            schedule: strategies.contains(&LockStrategy::Schedule),
-            lease: strategies.contains(&LockStrategy::Lease),
-        };
-        if !plan.schedule && !plan.lease {
-            return Err(Error::setting_hidden(
-                Setting::Strategies,
-                "at least one is needed: schedule, lease or both",
-            ));
-        }
-        if plan.schedule && ctx.settings().slot.is_none() {
-            return Err(Error::setting_hidden(
-                Setting::Schedule,
-                "is needed for a schedule lock (or the time of the next run)",
-            ));
-        }
-        Ok(plan)
-    }
-
-    pub(crate) fn strategies(self) -> Vec<LockStrategy> {
-        [
-            self.schedule.then_some(LockStrategy::Schedule),
-            self.lease.then_some(LockStrategy::Lease),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
-    }
-}
-
 /// The rows that were taken, and the connection that took them if it is of no use to others.
 #[derive(Debug)]
 pub(crate) struct Acquired {
-    pub(crate) line: Option<Line>,
+    pub(crate) connection: Option<SharedConnection>,
     /// When the slot ends, if one was asked for.
     pub(crate) slot_until: Option<RowTime>,
     /// When the lease's row expires, if one was asked for.
@@ -94,7 +57,7 @@ pub(crate) struct Acquirer<'a> {
     plan: Plan,
     value: Arc<str>,
     keeper: &'a Keeper,
-    line: Option<Line>,
+    connection: Option<SharedConnection>,
     /// The connection is shared with nobody: then a locked row holds nobody else up.
     own: bool,
     /// The permission to have a connection of one's own because of a locked row.
@@ -107,7 +70,7 @@ pub(crate) struct Acquirer<'a> {
     slot_until: Option<RowTime>,
     /// A statement was sent whose answer has not come.
     in_doubt: bool,
-    ears: Option<Ears>,
+    listeners: Option<Subscription>,
 }
 
 /// What the database said.
@@ -136,14 +99,14 @@ impl<'a> Acquirer<'a> {
             plan,
             value,
             keeper,
-            line: None,
+            connection: None,
             own: false,
             detour: None,
             slot_end: None,
             zone: ctx.settings().timezone.clone(),
             slot_until: None,
             in_doubt: false,
-            ears: None,
+            listeners: None,
         }
     }
 
@@ -152,7 +115,7 @@ impl<'a> Acquirer<'a> {
     pub(crate) async fn run(&mut self, alone: bool) -> Result<Acquired> {
         self.own = alone;
         let outcome = self.acquire_or_wait().await;
-        self.ears = None;
+        self.listeners = None;
         if outcome.is_err() {
             self.give_back().await;
         }
@@ -167,9 +130,9 @@ impl<'a> Acquirer<'a> {
 
     /// Says goodbye to a connection of its own.
     pub(crate) async fn close(&mut self) {
-        let line = self.line.take().filter(|_| self.own);
-        if let Some(line) = line {
-            line.close().await;
+        let connection = self.connection.take().filter(|_| self.own);
+        if let Some(connection) = connection {
+            connection.close().await;
         }
     }
 
@@ -179,8 +142,8 @@ impl<'a> Acquirer<'a> {
         }
         // On a shared connection whatever comes later is done later.
         if self.in_doubt && self.own {
-            if let Some(line) = self.line.take() {
-                line.give_up();
+            if let Some(connection) = self.connection.take() {
+                connection.give_up();
             }
         }
         let row = |key| OwnRow {
@@ -188,7 +151,7 @@ impl<'a> Acquirer<'a> {
             value: Arc::clone(&self.value),
         };
         let rows = vec![row(self.ctx.schedule_key()), row(self.ctx.lease_key())];
-        let expiry = self.keeper.errands().expire(self.ctx, rows, GIVE_BACK);
+        let expiry = self.keeper.operations().expire(self.ctx, rows, GIVE_BACK);
         if let Err(error) = expiry.await {
             log::warn!("could not give back what may have been locked: {error:#}");
         }
@@ -207,7 +170,7 @@ impl<'a> Acquirer<'a> {
                     token,
                 } => {
                     return Ok(Acquired {
-                        line: self.line.take().filter(|_| self.own),
+                        connection: self.connection.take().filter(|_| self.own),
                         slot_until: self.slot_until,
                         lease_until,
                         sent,
@@ -247,7 +210,7 @@ impl<'a> Acquirer<'a> {
                     event = "waiting", key, holder;
                     "{}, waiting", Error::from(Kind::NotAcquired(busy.clone()))
                 );
-                let announced = Ears::announced(&mut self.ears);
+                let announced = Subscription::announced(&mut self.listeners);
                 if timeout(pause, announced).await.is_ok() {
                     return Ok(());
                 }
@@ -262,10 +225,10 @@ impl<'a> Acquirer<'a> {
 
     /// Who has the lease, and for how long at least; `None` when asking for it will tell more.
     async fn look(&mut self) -> Option<(Busy, Option<Duration>)> {
-        let line = self.line.clone()?;
+        let connection = self.connection.clone()?;
         let key = self.ctx.lease_key();
-        let read = self.keeper.store().read(line.client(), &key);
-        let (holder, now) = line.answer(self.attempt_limit(), read).await.ok()?;
+        let read = self.keeper.store().read(connection.client(), &key);
+        let (holder, now) = connection.answer(self.attempt_limit(), read).await.ok()?;
         let holder = holder.filter(|holder| holder.expire_at > RowTime::At(now))?;
         let busy = Busy {
             key,
@@ -278,16 +241,27 @@ impl<'a> Acquirer<'a> {
 
     /// Subscribes to the announcement of the lease's end; answers whether it has just begun to.
     async fn listen(&mut self) -> bool {
-        let Some(line) = self.line.clone().filter(Line::is_open) else {
+        let Some(connection) = self.connection.clone().filter(SharedConnection::is_open) else {
             return false;
         };
-        if self.ears.as_ref().is_some_and(|ears| ears.are_on(&line)) {
+        if self
+            .listeners
+            .as_ref()
+            .is_some_and(|listeners| listeners.are_on(&connection))
+        {
             return false;
         }
         let key = self.ctx.lease_key();
-        match Ears::open(self.keeper.errands(), line, &key, self.attempt_limit()).await {
-            Ok(ears) => {
-                self.ears = Some(ears);
+        match Subscription::open(
+            self.keeper.operations(),
+            connection,
+            &key,
+            self.attempt_limit(),
+        )
+        .await
+        {
+            Ok(listeners) => {
+                self.listeners = Some(listeners);
                 true
             }
             // Whatever it is, asking again will show it, or do without.
@@ -318,7 +292,7 @@ impl<'a> Acquirer<'a> {
             if failure.is_lock_timeout() && !self.own && self.take_detour(limit).await {
                 continue;
             }
-            self.drop_line(&failure).await;
+            self.drop_connection(&failure).await;
             let pause = match failure.class() {
                 FailureClass::Passing => backoff.pause(left(retry_until), rand::random()),
                 FailureClass::Permanent => None,
@@ -338,30 +312,34 @@ impl<'a> Acquirer<'a> {
     /// From here on over a connection of its own: the row is locked, and others are not to wait for
     /// it. Answers whether there may be one.
     async fn take_detour(&mut self, limit: Duration) -> bool {
-        let permit = self.keeper.errands().detour(Instant::now() + limit).await;
+        let permit = self
+            .keeper
+            .operations()
+            .detour(Instant::now() + limit)
+            .await;
         if permit.is_err() {
             return false;
         }
         self.detour = permit.ok();
         self.own = true;
-        self.line = None;
+        self.connection = None;
         true
     }
 
     /// After a failure: what hangs on the server would be done whenever it comes loose.
-    async fn drop_line(&mut self, failure: &Failure) {
+    async fn drop_connection(&mut self, failure: &Failure) {
         if failure.is_an_answer() {
             return;
         }
-        let Some(line) = self.line.take() else {
+        let Some(connection) = self.connection.take() else {
             return;
         };
         if self.own {
             if self.in_doubt {
-                line.give_up();
+                connection.give_up();
             }
         } else if matches!(failure, Failure::Silent) {
-            self.keeper.errands().give_up(&line).await;
+            self.keeper.operations().give_up(&connection).await;
         }
     }
 
@@ -371,24 +349,24 @@ impl<'a> Acquirer<'a> {
         let settings = self.ctx.settings();
         let store = self.keeper.store();
         let by = Instant::now() + limit;
-        let line = match self.line.take().filter(Line::is_open) {
-            Some(line) => line,
-            None if self.own => Line::open(&settings.conninfo, by).await?,
-            None => self.keeper.errands().line(self.ctx, by).await?,
+        let connection = match self.connection.take().filter(SharedConnection::is_open) {
+            Some(connection) => connection,
+            None if self.own => SharedConnection::open(&settings.conninfo, by).await?,
+            None => self.keeper.operations().connection(self.ctx, by).await?,
         };
-        let line = self.line.insert(line).clone();
-        let client = line.client();
+        let connection = self.connection.insert(connection).clone();
+        let client = connection.client();
         let slot = if self.plan.schedule && self.slot_until.is_none() {
             let end = match self.slot_end {
                 Some(end) => end,
                 None => {
-                    let clock = line.answer(limit, store.clock(client)).await?;
+                    let clock = connection.answer(limit, store.clock(client)).await?;
                     let zone = match self.zone.take() {
                         Some(zone) => zone,
                         None => slot::session_zone(&clock.zone, clock.utc_offset, jiff::tz::db())
                             .map_err(|e| Error::database(e.to_string()))?,
                     };
-                    let end = slot_end(settings, self.zone.insert(zone), clock.now)?;
+                    let end = settings.slot_end(self.zone.insert(zone), clock.now)?;
                     *self.slot_end.insert(end)
                 }
             };
@@ -414,7 +392,7 @@ impl<'a> Acquirer<'a> {
         let sent = BootInstant::now();
         self.in_doubt = true;
         let statement = store.acquire(client, claimant, slot.as_ref(), lease.as_ref(), patience);
-        let answer = line.answer(limit, statement).await;
+        let answer = connection.answer(limit, statement).await;
         self.in_doubt = answer
             .as_ref()
             .is_err_and(|failure| !failure.is_an_answer());
@@ -428,11 +406,11 @@ impl<'a> Acquirer<'a> {
             (Some(row), Some(Claim::Refused(_))) if slot::is_over(row.end, now, row.tolerance) => {
                 // The statement's own clock says which slot it is now.
                 let zone = self.zone.clone().unwrap_or(TimeZone::UTC);
-                self.slot_end = Some(slot_end(settings, &zone, now)?);
+                self.slot_end = Some(settings.slot_end(&zone, now)?);
                 return Ok(Answer::SlotOver);
             }
             (Some(row), Some(Claim::Refused(holder))) => {
-                let busy = busy(store, &line, limit, row.key, holder).await?;
+                let busy = busy(store, &connection, limit, row.key, holder, row.tolerance).await?;
                 return Ok(Answer::SlotBusy(busy));
             }
             (_, Some(Claim::Taken(until))) => self.slot_until = Some(until),
@@ -440,13 +418,22 @@ impl<'a> Acquirer<'a> {
         }
         let lease_until = match (lease, lease_claim) {
             (Some(row), Some(Claim::Refused(holder))) => {
-                let busy = busy(store, &line, limit, row.key, holder).await?;
+                let busy = busy(store, &connection, limit, row.key, holder, Duration::ZERO).await?;
                 let expires_in = expires_in(&busy, now);
                 return Ok(Answer::LeaseBusy(busy, expires_in));
             }
             (_, Some(Claim::Taken(until))) => Some(until),
             (None, _) | (Some(_), None) => None,
         };
+        if lease_until.is_some() {
+            let term = LeaseTerm::begin(settings.timing, sent);
+            if term.loss(BootInstant::now()).is_some() {
+                // The answer took so long that nothing may be started with it. Once more: the row is
+                // ours, and its value says so.
+                self.in_doubt = true;
+                return Err(Failure::Silent);
+            }
+        }
         Ok(Answer::Acquired {
             lease_until,
             sent,
@@ -460,42 +447,32 @@ fn expires_in(busy: &Busy, now: Timestamp) -> Option<Duration> {
     busy.until?.duration_since(system_time(now)).ok()
 }
 
-/// When the slot ends that contains the database time `now`, tolerance included.
-fn slot_end(settings: &Settings, zone: &TimeZone, now: Timestamp) -> Result<Timestamp, Failure> {
-    let tolerance = settings.slot_tolerance;
-    match &settings.slot {
-        Some(SlotSource::Crontab(crontab)) => slot::slot_end(crontab, zone, now, tolerance)
-            .ok_or_else(|| Error::setting_hidden(Setting::Schedule, "has no further tick").into()),
-        Some(SlotSource::NextRun(at)) => {
-            let end = Timestamp::try_from(*at).unwrap_or(Timestamp::MAX);
-            if slot::is_over(end, now, tolerance) {
-                let why = format!("has passed: the database's clock says {now}");
-                return Err(Error::setting(Setting::NextRunTime, end.to_string(), why).into());
-            }
-            Ok(end)
-        }
-        None => {
-            Err(Error::setting_hidden(Setting::Schedule, "is needed for a schedule lock").into())
-        }
-    }
-}
-
 /// Who has the row `key`, looked up when the statement that was refused could not see it.
 async fn busy(
     store: &Store,
-    line: &Line,
+    connection: &SharedConnection,
     limit: Duration,
     key: String,
     holder: Option<Holder>,
+    tolerance: Duration,
 ) -> Result<Busy, Failure> {
-    let holder = match holder {
+    let live = match holder {
         Some(holder) => Some(holder),
-        None => line.answer(limit, store.read(line.client(), &key)).await?.0,
+        None => {
+            let (holder, now) = connection
+                .answer(limit, store.read(connection.client(), &key))
+                .await?;
+            holder.filter(|h| h.expire_at > RowTime::At(expired_by(now, tolerance)))
+        }
+    };
+    // "Held" needs a holder: a row that came and went meanwhile is there to be taken.
+    let Some(holder) = live else {
+        return Err(Failure::NotWritten(key));
     };
     Ok(Busy {
         key,
-        until: holder.as_ref().and_then(|h| h.expire_at.system_time()),
-        holder: holder.map(|h| h.value),
+        until: holder.expire_at.system_time(),
+        holder: Some(holder.value),
     })
 }
 

@@ -161,15 +161,26 @@ pub(crate) async fn prune(client: &Client, table: &TableName, age: Duration) -> 
 /// Creates the table, and its schema, unless they exist.
 ///
 /// Several statements in one message are one transaction; the lock makes those wait for each other
-/// that do this at the same time, because `IF NOT EXISTS` alone fails for the second one.
+/// that do this at the same time, because `IF NOT EXISTS` alone fails for the second one. A schema that
+/// exists is not asked for: that would need the right to create schemas.
 pub(crate) async fn create(client: &Client, table: &TableName) -> SqlResult<()> {
     let schema = match table.schema() {
-        Some(schema) => format!("CREATE SCHEMA IF NOT EXISTS {};", quoted(schema)),
-        None => String::new(),
+        Some(schema) if !schema_exists(client, schema).await? => {
+            format!("CREATE SCHEMA IF NOT EXISTS {};", quoted(schema))
+        }
+        Some(_) | None => String::new(),
     };
     let table = SCHEMA.replacen(DEFAULT_TABLE, table.sql(), 1);
     let sql = format!("SELECT pg_advisory_xact_lock({CREATION_LOCK}); {schema} {table}");
     client.batch_execute(&sql).await
+}
+
+async fn schema_exists(client: &Client, schema: &str) -> SqlResult<bool> {
+    let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1)";
+    let row = client
+        .query_typed_one(sql, &[(&schema, Type::TEXT)])
+        .await?;
+    row.try_get(0)
 }
 
 /// A name as an identifier in SQL.

@@ -18,6 +18,9 @@ pub(crate) enum Failure {
     Statement(tokio_postgres::Error),
     /// No answer came in time.
     Silent,
+    /// This row was not written, although nobody holds it: it came and went meanwhile, or something on
+    /// the table is in the way.
+    NotWritten(String),
     /// Not the database's fault: the settings turn out not to fit.
     Refused(Error),
 }
@@ -31,7 +34,7 @@ impl Failure {
         let passing = match self {
             Self::Connect(error) => error.is_passing(),
             Self::Statement(error) => is_connection_loss(error),
-            Self::Silent => true,
+            Self::Silent | Self::NotWritten(_) => true,
             Self::Refused(_) => false,
         };
         match passing {
@@ -54,7 +57,7 @@ impl Failure {
         match self {
             Self::Connect(error) => error.sqlstate(),
             Self::Statement(error) => error.code().map(|code| code.code()),
-            Self::Silent | Self::Refused(_) => None,
+            Self::Silent | Self::NotWritten(_) | Self::Refused(_) => None,
         }
     }
 
@@ -109,6 +112,10 @@ impl Failure {
             },
             Self::Statement(error) => Error::database_from(message, error),
             Self::Silent => Error::database(format!("{message}: the server does not answer")),
+            Self::NotWritten(key) => Error::database(format!(
+                "{message}: row {key} was not written although nobody holds it; a trigger or a policy \
+                 on the table may prevent it"
+            )),
             Self::Refused(error) => error,
         }
     }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::failure::Failure;
 use super::holdings::{Batch, Due, Holding};
 use super::keeper::Shared;
-use super::line::Line;
+use super::shared::SharedConnection;
 use super::store::{OwnRow, Touched};
 use crate::clock::BootInstant;
 use crate::rules::lease::batch_limit;
@@ -27,7 +27,7 @@ const COMMON_LOCKS: u32 = 3;
 /// What the renewals of a keeper need from one batch to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeat {
-    line: Option<Line>,
+    connection: Option<SharedConnection>,
     backoff: Backoff,
     /// No attempt before this instant, because the last one failed.
     rest_until: Option<BootInstant>,
@@ -45,22 +45,22 @@ impl Heartbeat {
     }
 
     /// Gives the heartbeat a connection, if it has none; else the connection comes back.
-    pub(crate) fn adopt(&mut self, line: Line) -> Option<Line> {
-        match &self.line {
-            Some(mine) if mine.is_open() => Some(line),
+    pub(crate) fn adopt(&mut self, connection: SharedConnection) -> Option<SharedConnection> {
+        match &self.connection {
+            Some(mine) if mine.is_open() => Some(connection),
             _ => {
-                self.line = Some(line);
+                self.connection = Some(connection);
                 None
             }
         }
     }
 
-    pub(crate) fn has_line(&self) -> bool {
-        self.line.is_some()
+    pub(crate) fn has_connection(&self) -> bool {
+        self.connection.is_some()
     }
 
-    pub(crate) fn take_line(&mut self) -> Option<Line> {
-        self.line.take()
+    pub(crate) fn take_connection(&mut self) -> Option<SharedConnection> {
+        self.connection.take()
     }
 
     /// Makes one attempt to renew the leases of batch `number`, and puts back what is still held.
@@ -80,6 +80,9 @@ impl Heartbeat {
             );
         }
         let due = batch.due;
+        if due.is_empty() {
+            return;
+        }
         let now = BootInstant::now();
         let left = |due: &Due| due.holding.state.deadlines().stop_at.left(now);
         let limit = batch_limit(due.iter().map(left));
@@ -97,9 +100,9 @@ impl Heartbeat {
             }
             Err(failure) => {
                 self.report(&due, failure);
-                if let Some(line) = self.line.take() {
+                if let Some(connection) = self.connection.take() {
                     // What hangs on the server would renew the rows whenever it comes loose.
-                    line.give_up();
+                    connection.give_up();
                 }
                 let now = BootInstant::now();
                 let least = due
@@ -130,17 +133,19 @@ impl Heartbeat {
             return Ok((BootInstant::now(), Vec::new()));
         };
         let by = Instant::now() + limit;
-        let line = match &self.line {
-            Some(line) => line,
+        // A connection that the server has closed meanwhile is no failure yet.
+        self.connection = self.connection.take().filter(SharedConnection::is_open);
+        let connection = match &self.connection {
+            Some(connection) => connection,
             None => self
-                .line
-                .insert(Line::open(&first.holding.ctx.settings().conninfo, by).await?),
+                .connection
+                .insert(SharedConnection::open(&first.holding.ctx.settings().conninfo, by).await?),
         };
         let rows: Vec<(OwnRow, Duration)> = due.iter().map(|due| row(&due.holding)).collect();
         let limit = by.saturating_duration_since(Instant::now());
         let sent = BootInstant::now();
-        let renewal = keeper.store().renew(line.client(), &rows);
-        let answers = line.answer(limit, renewal).await?;
+        let renewal = keeper.store().renew(connection.client(), &rows);
+        let answers = connection.answer(limit, renewal).await?;
         Ok((sent, answers))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   standing connection   renewals; all that are due in one statement
-//!   second connection     acquisitions and releases; opened on demand (`errands`)
+//!   second connection     acquisitions and releases; opened on demand (`operations`)
 //! ```
 //!
 //! * An acquisition when nothing else is held or asked for goes over a connection of its own, which
@@ -27,13 +27,13 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::acquire::{Acquired, Acquirer, Plan};
-use super::errands::Errands;
+use super::acquire::{Acquired, Acquirer};
 use super::holdings::{Holding, Holdings};
-use super::line::Line;
+use super::operations::Operations;
+use super::shared::SharedConnection;
 use super::store::{OwnRow, Store};
 use super::taken::{HeldLease, Taken};
-use crate::context::LockContext;
+use crate::context::{LockContext, Plan};
 use crate::error::Result;
 use crate::lease::LeaseState;
 use crate::rules::lease::LeaseTerm;
@@ -62,13 +62,13 @@ pub(crate) struct Keeper {
 pub(super) struct Shared {
     runtime: Handle,
     store: Store,
-    errands: Arc<Errands>,
+    operations: Arc<Operations>,
     holdings: Mutex<Holdings>,
     census: Mutex<Census>,
     /// A connection that somebody leaves for the renewals.
-    spare: Mutex<Option<Line>>,
+    spare: Mutex<Option<SharedConnection>>,
     /// Notified whenever the keeper may have something to do.
-    changed: Notify,
+    changed: Arc<Notify>,
     /// The number of the last batch that is over.
     finished: watch::Sender<u64>,
     /// The number of the last batch that is to be abandoned.
@@ -81,10 +81,10 @@ pub(super) struct Shared {
 /// Who has to do with the keeper.
 #[derive(Debug, Default)]
 struct Census {
-    /// Handles, each of a lease or an errand.
+    /// Handles, each of a lease or an operation.
     handles: usize,
     /// Those that use the second connection, or may.
-    errands: usize,
+    operations: usize,
 }
 
 impl Clone for Keeper {
@@ -105,12 +105,12 @@ impl Drop for Keeper {
 
 /// Somebody who uses the second connection.
 #[derive(Debug)]
-pub(super) struct Errand(Keeper);
+pub(super) struct Operation(Keeper);
 
-impl Errand {
+impl Operation {
     pub(super) fn new(keeper: &Keeper) -> Self {
         let keeper = keeper.clone();
-        keeper.shared.census().errands += 1;
+        keeper.shared.census().operations += 1;
         Self(keeper)
     }
 
@@ -119,9 +119,9 @@ impl Errand {
     }
 }
 
-impl Drop for Errand {
+impl Drop for Operation {
     fn drop(&mut self) {
-        self.0.shared.census().errands -= 1;
+        self.0.shared.census().operations -= 1;
     }
 }
 
@@ -129,17 +129,18 @@ impl Keeper {
     /// A keeper for the database and table of `ctx`, and the body that has to be run on `runtime`.
     pub(crate) fn new(ctx: &LockContext, runtime: Handle) -> (Self, Body) {
         let store = Store::new(&ctx.settings().table);
+        let changed = Arc::new(Notify::new());
         let shared = Arc::new(Shared {
             runtime,
-            errands: Arc::new(Errands::new(store.clone())),
+            operations: Arc::new(Operations::new(store.clone(), Arc::clone(&changed))),
             store,
             holdings: Mutex::default(),
             census: Mutex::new(Census {
                 handles: 1,
-                errands: 0,
+                operations: 0,
             }),
             spare: Mutex::default(),
-            changed: Notify::new(),
+            changed,
             finished: watch::Sender::new(0),
             abandoned: watch::Sender::new(0),
             hurried: AtomicBool::new(false),
@@ -159,14 +160,14 @@ impl Keeper {
         &self.shared.store
     }
 
-    pub(crate) fn errands(&self) -> &Arc<Errands> {
-        &self.shared.errands
+    pub(crate) fn operations(&self) -> &Arc<Operations> {
+        &self.shared.operations
     }
 
     /// Whether nobody else has anything to do with the database.
     fn is_alone(&self) -> bool {
-        let others = self.shared.census().errands > 1;
-        !others && self.shared.holdings().is_empty() && !self.errands().is_open()
+        let others = self.shared.census().operations > 1;
+        !others && self.shared.holdings().is_empty() && !self.operations().is_open()
     }
 
     /// Starts taking the rows of `plan` after `delay`. `reply` is called with the outcome, or dropped
@@ -183,9 +184,9 @@ impl Keeper {
     ) -> oneshot::Sender<()> {
         let (wanted, unwanted) = oneshot::channel();
         let ctx = ctx.clone();
-        let errand = Errand::new(&self);
+        let operation = Operation::new(&self);
         self.runtime().spawn(async move {
-            let keeper = errand.keeper();
+            let keeper = operation.keeper();
             let value = new_value(&ctx);
             let mut acquirer = Acquirer::new(&ctx, plan, Arc::clone(&value), keeper);
             let acquiring = async {
@@ -205,7 +206,7 @@ impl Keeper {
             };
             match outcome {
                 Some(Ok(acquired)) => {
-                    let (taken, line) = keeper.take_over(&ctx, value, acquired);
+                    let (taken, connection) = keeper.take_over(&ctx, value, acquired);
                     if let Some(taken) = reply(Ok(taken)) {
                         taken.give_back(&ctx, keeper.clone(), |outcome| {
                             if let Err(error) = outcome {
@@ -213,8 +214,8 @@ impl Keeper {
                             }
                         });
                     }
-                    if let Some(line) = line {
-                        line.close().await;
+                    if let Some(connection) = connection {
+                        connection.close().await;
                     }
                 }
                 Some(Err(error)) => {
@@ -236,7 +237,7 @@ impl Keeper {
         ctx: &LockContext,
         value: Arc<str>,
         acquired: Acquired,
-    ) -> (Taken, Option<Line>) {
+    ) -> (Taken, Option<SharedConnection>) {
         let lease = acquired.lease_until.map(|_| {
             let term = LeaseTerm::begin(ctx.settings().timing, acquired.sent);
             let state = Arc::new(LeaseState::new(ctx.lease_key(), term));
@@ -248,9 +249,9 @@ impl Keeper {
             let id = self.shared.holdings().add(holding.clone());
             HeldLease::new(self.clone(), id, holding)
         });
-        let left = match (&lease, acquired.line) {
-            (Some(_), Some(line)) => self.shared.spare().replace(line),
-            (_, line) => line,
+        let left = match (&lease, acquired.connection) {
+            (Some(_), Some(connection)) => self.shared.spare().replace(connection),
+            (_, connection) => connection,
         };
         self.shared.changed.notify_one();
         let taken = Taken {
@@ -269,10 +270,16 @@ impl Keeper {
         rows: Vec<OwnRow>,
         reply: impl FnOnce(Result<usize>) + Send + 'static,
     ) {
-        let errand = Errand::new(&self);
+        let operation = Operation::new(&self);
         let ctx = ctx.clone();
         self.runtime().spawn(async move {
-            reply(errand.keeper().errands().expire(&ctx, rows, RELEASE).await);
+            reply(
+                operation
+                    .keeper()
+                    .operations()
+                    .expire(&ctx, rows, RELEASE)
+                    .await,
+            );
         });
     }
 
@@ -309,7 +316,7 @@ impl Shared {
         self.census.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn spare(&self) -> MutexGuard<'_, Option<Line>> {
+    fn spare(&self) -> MutexGuard<'_, Option<SharedConnection>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

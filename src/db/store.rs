@@ -111,6 +111,10 @@ pub(crate) struct Acquisition {
 /// the transaction, and it is made before the first row is touched.
 const PATIENCE: &str =
     "set_config('lock_timeout', COALESCE($2, current_setting('lock_timeout')), true) IS NOT NULL";
+/// Has the commit reach the disk even where the session would not wait for that: a server that crashes
+/// must not forget who holds a lock, nor until when.
+const DURABLE: &str = "set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+     WHEN 'off' THEN 'local' ELSE current_setting('synchronous_commit') END, true) IS NOT NULL";
 /// What became of a row that is due.
 const TOUCHED: &str = "touched.expire_at, seen.key IS NOT NULL";
 /// Wakes those who wait for a row that has been given up.
@@ -123,19 +127,23 @@ impl Store {
         // The row of a slot that is over by now must not be written: it would exclude nobody.
         let slot = format!(
             "INSERT INTO {table} AS held (key, value, expire_at)
-             SELECT $3, $1, $4 WHERE $4 > NOW() + $5 * INTERVAL '1 second' AND {PATIENCE}
+             SELECT $3, $1, $4 WHERE $4 > NOW() + $5 * INTERVAL '1 second' AND {PATIENCE} AND {DURABLE}
              ON CONFLICT (key) DO UPDATE
              SET value = EXCLUDED.value, expire_at = EXCLUDED.expire_at
              WHERE held.expire_at <= NOW() + $5 * INTERVAL '1 second'
                 OR held.value = EXCLUDED.value
              RETURNING expire_at"
         );
+        // A statement that hung somewhere may come after its own successor, with an older NOW(): neither
+        // an acquisition nor a renewal may take back time that was promised since.
         let lease = |key: &str, ttl: &str, from: &str| {
             format!(
                 "INSERT INTO {table} AS held (key, value, expire_at)
-                 SELECT {key}, $1, NOW() + {ttl} * INTERVAL '1 second' {from} WHERE {PATIENCE}
+                 SELECT {key}, $1, NOW() + {ttl} * INTERVAL '1 second' {from}
+                 WHERE {PATIENCE} AND {DURABLE}
                  ON CONFLICT (key) DO UPDATE
-                 SET value = EXCLUDED.value, expire_at = EXCLUDED.expire_at
+                 SET value = EXCLUDED.value,
+                     expire_at = GREATEST(held.expire_at, EXCLUDED.expire_at)
                  WHERE held.expire_at <= NOW() OR held.value = EXCLUDED.value
                  RETURNING expire_at"
             )
@@ -208,20 +216,24 @@ impl Store {
             renew: format!(
                 "WITH due AS (
                      SELECT * FROM unnest($1, $2, $3) WITH ORDINALITY AS due(key, value, ttl, n)
-                 ), free AS ({}), touched AS ({}) SELECT {TOUCHED} FROM due {} ORDER BY n",
+                     WHERE (SELECT {DURABLE})
+                 ), free AS ({}), touched AS ({}) SELECT {TOUCHED} FROM due {} ORDER BY due.n",
                 free("due.ttl"),
-                update("NOW() + row.ttl * INTERVAL '1 second'", "free"),
+                update(
+                    "GREATEST(held.expire_at, NOW() + row.ttl * INTERVAL '1 second')",
+                    "free"
+                ),
                 outcome,
             ),
             expire: format!(
                 "WITH due AS ({ended}), free AS ({}), touched AS ({})
-                 SELECT {TOUCHED}, {NOTIFY} FROM due {outcome} ORDER BY n",
+                 SELECT {TOUCHED}, {NOTIFY} FROM due {outcome} ORDER BY due.n",
                 free("due.channel"),
                 update("NOW()", "free"),
             ),
             expire_waiting: format!(
                 "WITH due AS ({ended}), touched AS ({})
-                 SELECT {TOUCHED}, {NOTIFY} FROM due {outcome} ORDER BY n",
+                 SELECT {TOUCHED}, {NOTIFY} FROM due {outcome} ORDER BY due.n",
                 update("NOW()", "due"),
             ),
             read: format!(
@@ -403,7 +415,7 @@ fn now(row: &Row) -> SqlResult<Timestamp> {
 }
 
 /// Rows that expire at or before this instant count as expired.
-fn expired_by(now: Timestamp, tolerance: Duration) -> Timestamp {
+pub(crate) fn expired_by(now: Timestamp, tolerance: Duration) -> Timestamp {
     now.saturating_add(
         jiff::SignedDuration::try_from(tolerance).unwrap_or(jiff::SignedDuration::MAX),
     )

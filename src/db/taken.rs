@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::holdings::Holding;
-use super::keeper::{Errand, Keeper, RELEASE};
+use super::keeper::{Keeper, Operation, RELEASE};
 use super::store::OwnRow;
 use super::timestamp::RowTime;
 use crate::context::LockContext;
@@ -71,10 +71,10 @@ impl HeldLease {
             reply(Ok(None));
             return;
         }
-        let errand = Errand::new(&self.keeper);
+        let operation = Operation::new(&self.keeper);
         let (id, holding) = (self.id, self.holding.clone());
         self.keeper.runtime().spawn(async move {
-            reply(end(&errand, id, holding, more).await);
+            reply(end(&operation, id, holding, more).await);
         });
     }
 }
@@ -92,12 +92,12 @@ impl Drop for HeldLease {
 }
 
 async fn end(
-    errand: &Errand,
+    operation: &Operation,
     id: u64,
     holding: Holding,
     more: Vec<OwnRow>,
 ) -> Result<Option<Loss>> {
-    let keeper = errand.keeper();
+    let keeper = operation.keeper();
     keeper.stop_renewing(id).await;
     let loss = holding.state.end();
     let mut rows = more;
@@ -111,7 +111,10 @@ async fn end(
     if rows.is_empty() {
         return Ok(loss);
     }
-    let ended = keeper.errands().expire(&holding.ctx, rows, RELEASE).await?;
+    let ended = keeper
+        .operations()
+        .expire(&holding.ctx, rows, RELEASE)
+        .await?;
     if loss.is_none() && ended == 0 {
         log::warn!(
             "lease {} was not ours any more at its release",

@@ -161,9 +161,11 @@ impl LeaseTerm {
         }
     }
 
-    /// When the next renewal is due.
+    /// When the next renewal is due: after the interval, but a tenth of the TTL before `stop_at` at
+    /// the latest. An interval near the TTL would otherwise lose the lease of a healthy database.
     pub(crate) fn renew_at(&self) -> BootInstant {
-        self.sent.after(self.timing.interval)
+        let latest = self.deadlines().stop_at.before(self.timing.ttl / 10);
+        self.sent.after(self.timing.interval).min(latest)
     }
 }
 
@@ -250,6 +252,18 @@ mod tests {
         assert!(term.renewed(at(101.0), at(104.9)));
         assert_eq!(term.deadlines().stop_at, at(106.0));
         assert_eq!(term.renew_at(), at(102.0));
+    }
+
+    #[test]
+    fn a_renewal_is_due_before_the_stop_deadline_even_with_an_interval_as_long_as_the_ttl() {
+        for (interval, due) in [(2.0, 1.8), (1.9, 1.75), (1.0, 1.0)] {
+            let term = LeaseTerm::begin(timing(2.0, interval, 10.0), at(100.0));
+            let got = term.renew_at().since_boot().as_secs_f64();
+            assert!(
+                (got - 100.0 - due).abs() < 1e-6,
+                "interval {interval}: {got}"
+            );
+        }
     }
 
     #[test]

@@ -9,8 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::keepers;
-use crate::context::LockContext;
-use crate::db::acquire::Plan;
+use crate::context::{LockContext, Plan};
 use crate::db::keeper::{Keeper, LAST_RENEWAL, RELEASE};
 use crate::db::store::OwnRow;
 use crate::db::taken::{HeldLease, Taken};

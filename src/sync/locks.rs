@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::acquisition::{Acquisition, expire, release};
-use crate::context::{LeaseLossPolicy, LockContext, LockStrategy};
-use crate::db::acquire::Plan;
+use crate::context::{LeaseLossPolicy, LockContext, LockStrategy, Plan};
 use crate::db::store::OwnRow;
 use crate::db::taken::{HeldLease, Taken};
 use crate::db::timestamp::RowTime;

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::acquisition::{Acquisition, expire};
 use super::locks::{LeaseLock, LeaseLost, ScheduleLock};
-use crate::context::{LeaseLossPolicy, LockContext, LockStrategy};
-use crate::db::acquire::Plan;
+use crate::context::{LeaseLossPolicy, LockContext, LockStrategy, Plan};
 use crate::db::store::OwnRow;
 use crate::error::{Error, Result};
 use crate::lease::LeaseState;

@@ -117,6 +117,20 @@ fn a_role_that_may_not_create_is_content_with_a_table_that_is_there() {
 }
 
 #[test]
+fn a_role_that_may_create_in_a_schema_needs_no_right_to_create_schemas() {
+    let database = Database::empty();
+    let role = database.role("LOGIN PASSWORD 'x'");
+    database.sql(&format!(
+        "CREATE SCHEMA ops; GRANT ALL ON SCHEMA ops TO {role}"
+    ));
+    let dislock = Dislock::new(database.url_as(&role, "x"));
+
+    let made = dislock.run_args(["--init", "--table", "ops.locks", "DATABASE_URL"]);
+
+    assert_told(&made, 0, "is created, in schema ops");
+}
+
+#[test]
 fn a_table_of_another_shape_is_no_success() {
     let database = Database::empty();
     database.sql("CREATE TABLE key_value (key text, value text, expire_at timestamp)");
@@ -310,6 +324,21 @@ fn an_expired_lock_needs_no_release_and_is_left_as_it_is() {
 }
 
 #[test]
+fn a_lock_that_never_expires_is_released_by_force() {
+    let database = Database::new();
+    database.sql(&format!(
+        "INSERT INTO key_value VALUES ('{LEASE}', 'an operator', 'infinity')"
+    ));
+
+    let refused = task(&database, &["--release", "job"]);
+    let released = task(&database, &["--release", "job", "--force"]);
+
+    assert_refused(&refused, 1, "held by an operator, for ever; --force");
+    assert_told(&released, 0, "held by an operator, for ever");
+    assert_eq!(Dislock::lease(database.url(), 60.0).run(["true"]).code, 0);
+}
+
+#[test]
 fn a_lock_that_does_not_exist_cannot_be_released() {
     let database = populated();
 
@@ -406,6 +435,12 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     assert_eq!(finished.stderr, "exit 0\n");
 }
 
+fn wait_for_a_release_that_waits(database: &Database) {
+    let waiting = "SELECT count(*) FROM pg_stat_activity \
+                   WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    wait::eventually("the release waits", || database.value(waiting) != "0");
+}
+
 #[test]
 fn a_row_that_somebody_else_has_locked_does_not_hold_a_release_up_for_ever() {
     let database = populated();
@@ -417,11 +452,30 @@ fn a_row_that_somebody_else_has_locked_does_not_hold_a_release_up_for_ever() {
     let dislock = Dislock::new(database.url());
 
     let mut run = dislock.start_args(["--release", "job", "--force", "DATABASE_URL"]);
-    wait::eventually("the release waits", || {
-        database.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-            != "0"
-    });
+    wait_for_a_release_that_waits(&database);
 
     assert_eq!(run.exit_code_within(Duration::from_secs(20)), 1);
     assert!(run.stderr().contains("does not answer"), "{}", run.stderr());
+}
+
+#[test]
+fn a_release_that_meets_a_renewal_ends_what_the_renewal_has_made() {
+    let database = populated();
+    let mut holder = database.session();
+    holder.sql("BEGIN");
+    holder.sql(&format!(
+        "UPDATE key_value SET value = 'renewed', expire_at = now() + interval '1 h' WHERE key = '{LEASE}'"
+    ));
+    let dislock = Dislock::new(database.url());
+    let run = dislock.start_args(["--release", "job", "--force", "DATABASE_URL"]);
+    wait_for_a_release_that_waits(&database);
+
+    holder.sql("COMMIT");
+
+    assert_told(&run.finish(), 0, "it was held by renewed, for another 1h");
+    let row = database.lease().unwrap();
+    assert!(
+        row.value.ends_with(":released") && row.seconds_left <= 0.0,
+        "{row:?}"
+    );
 }

@@ -41,6 +41,7 @@ mod signals;
 mod slot;
 mod strategies;
 mod support;
+mod surroundings;
 mod terminal;
 mod waiting;
 mod with_postgres;

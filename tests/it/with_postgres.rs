@@ -77,6 +77,35 @@ fn the_command_finds_the_table_behind_both_variables() {
 }
 
 #[test]
+fn the_command_finds_the_programs_of_the_server_that_runs() {
+    let place = Place::new();
+    let program = r#""$TEST_POSTGRES_BINDIR/postgres" --version | grep -o '[0-9]*' | head -n 1"#;
+    let server = r#"psql -XAtc 'SHOW server_version_num' "$DATABASE_URL" | sed 's/....$//'"#;
+
+    let finished = place
+        .start(&["sh", "-c", &format!("{program}; {server}")])
+        .finish();
+
+    let majors: Vec<&str> = finished.stdout.lines().collect();
+    assert_eq!(majors.len(), 2, "{finished:?}");
+    assert_eq!(majors[0], majors[1]);
+}
+
+#[test]
+fn a_major_version_that_cannot_be_had_is_an_error() {
+    let place = Place::new();
+    let mut command = place.script(&["echo", "never"]);
+    command.env("PG_MAJOR", "9");
+
+    let finished = Run::start(command).finish();
+
+    assert_eq!((finished.code, &*finished.stdout), (1, ""));
+    let expected = "PostgreSQL 9 is not installed";
+    assert!(finished.stderr.contains(expected), "{}", finished.stderr);
+    place.assert_clean();
+}
+
+#[test]
 fn input_and_output_are_the_commands_alone() {
     let place = Place::new();
     let input = home::new_dir("input").join("input");

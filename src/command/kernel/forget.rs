@@ -65,7 +65,7 @@ fn stack_strings(stat: &[u8]) -> Option<[usize; 4]> {
 }
 
 /// Gives back the memory that was inherited and that a process has no use for which does nothing but
-/// system calls: the heap, other threads' stacks, and pages of code that it does not run.
+/// system calls: the heap, and other threads' stacks.
 ///
 /// Otherwise this process would keep a copy of every page that its parent writes to later, which can
 /// be gigabytes, with all the secrets in them. Nothing is unmapped; it reads as zeroes from here on.
@@ -90,17 +90,11 @@ pub(in crate::command) fn forget_memory() {
         let needed = keep
             .iter()
             .any(|address| (mapping.start..mapping.end).contains(address));
-        let inherited = mapping.is_private_and_writable && !mapping.is_file && !mapping.is_data;
-        if (inherited && !needed) || mapping.is_code {
-            // SAFETY: code comes back from its file. As for the rest, all that is used from here on
-            // was excluded above, and new memory comes from mmap.
-            unsafe {
-                libc::madvise(
-                    ptr::with_exposed_provenance_mut(mapping.start),
-                    mapping.end - mapping.start,
-                    libc::MADV_DONTNEED,
-                );
-            }
+        if mapping.is_private_and_writable && !mapping.is_file && !mapping.is_data && !needed {
+            let start = ptr::with_exposed_provenance_mut(mapping.start);
+            // SAFETY: all that is used from here on was excluded above, and new memory comes from
+            // mmap.
+            unsafe { libc::madvise(start, mapping.end - mapping.start, libc::MADV_DONTNEED) };
         }
         previous = mapping;
     });
@@ -113,7 +107,6 @@ struct Mapping {
     end: usize,
     is_private_and_writable: bool,
     is_file: bool,
-    is_code: bool,
     is_heap: bool,
     /// The part of a program's data that is all zeroes at first and so in no file.
     is_data: bool,
@@ -133,7 +126,6 @@ impl Mapping {
             end: usize::from_str_radix(end, 16).ok()?,
             is_private_and_writable: permissions.starts_with(b"rw") && permissions.ends_with(b"p"),
             is_file,
-            is_code: is_file && permissions == b"r-xp",
             is_heap: fields.next() == Some(b"[heap]"),
             is_data: false,
         })

@@ -17,7 +17,7 @@ pub(super) use process::{
     signal_group, signal_process, wait_for, wait_for_any, wait_for_guardian,
 };
 pub(super) use signals::{
-    Mask, block_all_signals, current_mask, drop_handlers, is_ignored, reset_to_default, set_mask,
+    Mask, block_all_signals, current_mask, drop_handlers, is_ignored, set_mask,
 };
 
 use nix::errno::Errno;

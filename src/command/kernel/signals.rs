@@ -61,7 +61,7 @@ pub(in crate::command) fn is_ignored(signal: c_int) -> bool {
 }
 
 /// Gives the signal its default action.
-pub(in crate::command) fn reset_to_default(signal: c_int) {
+fn reset_to_default(signal: c_int) {
     // SAFETY: all zeroes is SIG_DFL without flags; no handler is installed.
     unsafe {
         let default: libc::sigaction = zeroed();

@@ -79,11 +79,11 @@ fn a_lost_lease_stops_the_tree_whatever_proc_shows() {
     for namespace in [OWN_PROC, OTHER_PROC] {
         let mut run = tree(true)
             .kill_grace(Duration::from_millis(300))
-            .lease_until(Duration::from_secs(3), "rejected")
+            .lease_until_rejected()
             .through(namespace)
             .start();
         wait_for_tree(&run);
-        fs::write(run.path("rejected"), "").unwrap();
+        run.reject();
         assert_eq!(run.wait(), 75);
         assert_eq!(run.command_processes(), []);
     }

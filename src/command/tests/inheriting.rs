@@ -149,11 +149,18 @@ fn additions_replace_what_the_environment_had() {
 #[test]
 fn the_command_leads_its_own_group_and_is_no_subreaper() {
     let script = "cut -d' ' -f5 /proc/$$/stat > $D/group; echo $$ > $D/pid
-        (sh -c 'echo $$ > $D/child; while ! [ -e $D/go ]; do sleep 0.01; done; cut -d\" \" -f4 /proc/$$/stat > $D/parent' &)
-        while ! [ -s $D/child ]; do sleep 0.01; done; : > $D/go; while ! [ -s $D/parent ]; do sleep 0.01; done";
+        (sh -c 'echo $$ > $D/child; while ! [ -e $D/go ]; do sleep 0.01; done
+            cut -d\" \" -f4 /proc/$$/stat > $D/parent' &)
+        while ! [ -s $D/parent ]; do sleep 0.01; done";
     let mut run = Setup::sh(script).start();
     let guardian = run.guardian();
     assert_eq!(run.number_in("group"), run.number_in("pid"));
+    // Whoever forked it has ended by now, or will have.
+    let child = run.number_in("child");
+    eventually("the child is an orphan", || {
+        process_info(child).is_some_and(|p| p.parent == guardian)
+    });
+    fs::write(run.path("go"), "").unwrap();
     assert_eq!(run.number_in("parent"), guardian);
     assert_eq!(run.wait(), 0);
 }

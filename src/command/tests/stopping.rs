@@ -7,7 +7,7 @@ const SHORT: Duration = Duration::from_millis(500);
 #[test]
 fn a_lost_lease_stops_the_command_and_the_run_reports_the_loss() {
     let mut run = Setup::sh("echo $$ > $D/pid; exec sleep 100")
-        .lease(SHORT, 0)
+        .lease(4 * SHORT, 0)
         .start();
     run.number_in("pid");
     assert_eq!(run.wait(), 75);
@@ -17,27 +17,26 @@ fn a_lost_lease_stops_the_command_and_the_run_reports_the_loss() {
 #[test]
 fn a_command_that_ends_well_while_it_is_stopped_still_lost_its_lease() {
     let script = "trap 'exit 0' TERM; echo $$ > $D/pid; while :; do sleep 0.01; done";
-    let mut run = Setup::sh(script).lease(SHORT, 0).start();
+    let mut run = Setup::sh(script).lease(4 * SHORT, 0).start();
     run.number_in("pid");
     assert_eq!(run.wait(), 75);
 }
 
 #[test]
 fn a_renewed_lease_lets_the_command_run_past_its_first_deadline() {
-    // Three times the TTL.
-    let run = Setup::sh("sleep 1.5; exit 3").lease(SHORT, u32::MAX);
+    let run = Setup::sh("sleep 5; exit 3").lease(Duration::from_secs(2), u32::MAX);
     assert_eq!(run.run(), 3);
 }
 
 #[test]
 fn a_rejected_lease_stops_the_command_long_before_the_deadline() {
     let mut run = Setup::sh("echo $$ > $D/pid; exec sleep 100")
-        .lease_until(Duration::from_secs(3), "rejected")
+        .lease_until_rejected()
         .start();
     run.number_in("pid");
-    fs::write(run.path("rejected"), "").unwrap();
+    run.reject();
     let took = time_until("the command is dead", || run.command_processes().is_empty());
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < AT_ONCE, "{took:?}");
     assert_eq!(run.wait(), 75);
 }
 
@@ -46,28 +45,32 @@ fn what_ignores_sigterm_is_killed_after_the_grace() {
     let script = "trap '' TERM; echo $$ > $D/pid; while :; do sleep 0.01; done";
     let mut run = Setup::sh(script)
         .kill_grace(SHORT)
-        .lease_until(Duration::from_secs(3), "rejected")
+        .lease_until_rejected()
         .start();
     let pid = run.number_in("pid");
-    fs::write(run.path("rejected"), "").unwrap();
+    run.reject();
     let took = time_until("the command is dead", || !is_alive(pid));
-    assert!(took >= SHORT && took < SHORT * 3, "{took:?}");
+    assert!(took >= SHORT && took < AT_ONCE, "{took:?}");
     assert_eq!(run.wait(), 75);
     run.nothing_is_left();
 }
 
 #[test]
-fn a_stopped_command_gets_sigterm_and_can_act_on_it() {
-    let script = "trap 'echo done > $D/cleaned; exit' TERM; echo $$ > $D/pid
+fn what_is_stopped_gets_sigterm_and_can_act_on_it() {
+    let job = "trap 'echo done > $D/cleaned; exit' TERM; echo $$ > $D/pid
         while :; do sleep 0.01; done";
-    let mut run = Setup::sh(script)
-        .lease_until(Duration::from_secs(3), "rejected")
-        .start();
-    let pid = run.number_in("pid");
-    signal_process(pid, nix::libc::SIGSTOP).unwrap();
-    fs::write(run.path("rejected"), "").unwrap();
-    assert_eq!(run.wait(), 75);
-    assert!(run.path("cleaned").exists());
+    let escaped = "setsid sh -c \"$JOB\" & wait";
+    for script in [job, escaped] {
+        let mut run = Setup::sh(script)
+            .env("JOB", job)
+            .lease_until_rejected()
+            .start();
+        let pid = run.number_in("pid");
+        signal_process(pid, nix::libc::SIGSTOP).unwrap();
+        run.reject();
+        assert_eq!(run.wait(), 75);
+        assert!(run.path("cleaned").exists());
+    }
 }
 
 /// A tree with every way out of a process group: a child, a session of its own, and a daemon that
@@ -94,24 +97,19 @@ pub(super) fn wait_for_tree(run: &Supervisor) {
 
 #[test]
 fn a_stop_reaches_sessions_and_daemons_below_the_command() {
-    let mut run = tree(false)
-        .lease_until(Duration::from_secs(3), "rejected")
-        .start();
+    let mut run = tree(false).lease_until_rejected().start();
     wait_for_tree(&run);
-    fs::write(run.path("rejected"), "").unwrap();
+    run.reject();
     let took = time_until("the tree is gone", || run.command_processes().is_empty());
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(took < AT_ONCE, "{took:?}");
     assert_eq!(run.wait(), 75);
 }
 
 #[test]
 fn a_tree_that_ignores_sigterm_is_gone_when_dislock_ends() {
-    let mut run = tree(true)
-        .kill_grace(SHORT)
-        .lease_until(Duration::from_secs(3), "rejected")
-        .start();
+    let mut run = tree(true).kill_grace(SHORT).lease_until_rejected().start();
     wait_for_tree(&run);
-    fs::write(run.path("rejected"), "").unwrap();
+    run.reject();
     assert_eq!(run.wait(), 75);
     assert_eq!(run.command_processes(), []);
 }
@@ -121,10 +119,10 @@ fn a_library_stops_the_tree_just_the_same() {
     let mut run = tree(true)
         .in_a_library()
         .kill_grace(SHORT)
-        .lease_until(Duration::from_secs(3), "rejected")
+        .lease_until_rejected()
         .start();
     wait_for_tree(&run);
-    fs::write(run.path("rejected"), "").unwrap();
+    run.reject();
     assert_eq!(run.wait(), 75);
     assert_eq!(run.command_processes(), []);
 }
@@ -167,9 +165,10 @@ fn a_signal_is_forwarded_every_time_it_comes() {
 
 #[test]
 fn the_lease_is_kept_while_the_command_takes_its_time_to_end() {
-    // Asked to end at once, it needs three times the TTL for it.
-    let script = "trap 'sleep 1.5; exit 9' TERM; echo $$ > $D/pid; while :; do sleep 0.01; done";
-    let mut run = Setup::sh(script).lease(SHORT, u32::MAX).start();
+    // Asked to end at once, it needs more than twice the TTL for it.
+    let script = "trap 'sleep 5; exit 9' TERM; echo $$ > $D/pid; while :; do sleep 0.01; done";
+    let ttl = Duration::from_secs(2);
+    let mut run = Setup::sh(script).lease(ttl, u32::MAX).start();
     run.number_in("pid");
     run.signal(Signal::SIGTERM);
     assert_eq!(run.wait(), 9);
@@ -206,5 +205,5 @@ fn an_orphan_in_the_tree_does_not_delay_the_commands_end() {
         assert_eq!(Setup::sh("sleep 100 & exit 6").run(), 6);
         start.elapsed()
     };
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < AT_ONCE, "{took:?}");
 }

@@ -187,13 +187,13 @@ fn suspending_stops_dislock_with_the_command_and_both_go_on() {
 #[test]
 fn a_job_that_stays_suspended_is_dead_by_the_deadline_and_lost_its_lease() {
     let setup =
-        Setup::sh("echo $$ > $D/pid; exec sleep 100").lease(Duration::from_secs(1), u32::MAX);
+        Setup::sh("echo $$ > $D/pid; exec sleep 100").lease(Duration::from_secs(3), u32::MAX);
     let mut session = Session::start_in_shell(setup);
     let command = session.run.number_in("pid");
     session.press(SUSPEND);
     session.run.wait_for_file("stopped");
     let took = time_until("the command is dead", || !is_alive(command));
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < AT_ONCE, "{took:?}");
     fs::write(session.run.path("fg"), "").unwrap();
     assert_eq!(session.run.wait(), 75);
 }
@@ -203,11 +203,11 @@ fn a_stop_spares_what_shares_the_group_but_is_not_the_commands() {
     // As in `dislock … | pager`: the shell's other process in the same group.
     let setup = tree(true)
         .kill_grace(Duration::from_millis(300))
-        .lease_until(Duration::from_secs(3), "rejected")
+        .lease_until_rejected()
         .env(NEIGHBOUR, "1");
     let mut session = Session::start_in_shell(setup);
     wait_for_tree(&session.run);
-    fs::write(session.run.path("rejected"), "").unwrap();
+    session.run.reject();
     // The shell says 99 when its other process has ended too.
     assert_eq!(session.run.wait(), 75);
 }

@@ -1,7 +1,8 @@
 //! Reading `/proc`, and telling what is below a process from what is not.
 
 use super::*;
-use crate::command::tree::{Among, Tree, parse_stat, process};
+use crate::command::processes::{parse_stat, process};
+use crate::command::tree::{Among, Tree};
 
 #[test]
 fn a_processs_name_may_contain_anything() {
@@ -88,7 +89,7 @@ fn everyone_is_told_once() {
 
     Tree::below(root)
         .unwrap()
-        .tell(&[nix::libc::SIGUSR1], in_group);
+        .tell(&[nix::libc::SIGUSR1], in_group, BootInstant::NEVER);
     eventually("it was told", || file("log").exists());
     fs::write(file("go"), "").unwrap();
 

@@ -1,3 +1,6 @@
+#[cfg(feature = "tls")]
+mod readme;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::{LINGER, Shared};
 use crate::clock::BootInstant;
 use crate::db::heartbeat::Heartbeat;
-use crate::db::line::Line;
+use crate::db::shared::SharedConnection;
 
 /// What runs a keeper; see [`Keeper::new`](super::Keeper::new).
 #[derive(Debug)]
@@ -77,30 +77,32 @@ impl Body {
                 let holdings = self.shared.holdings();
                 (holdings.next_due(), holdings.is_empty())
             };
-            let (unused, no_errands) = {
+            let (unused, no_operations) = {
                 let census = self.shared.census();
-                (census.handles == 0, census.errands == 0)
+                (census.handles == 0, census.operations == 0)
             };
-            let linger = match self.shared.hurried.load(Ordering::Acquire) {
+            let needed = self.shared.operations.is_crowded();
+            let linger = match self.shared.hurried.load(Ordering::Acquire) || needed {
                 true => Duration::ZERO,
                 false => LINGER,
             };
-            let standing = idle.standing.left(no_leases, now, linger);
-            if standing == Some(Duration::ZERO) {
-                close_soon(heartbeat.take_line());
-            }
-            let second = idle.second.left(no_errands, now, linger);
-            if second == Some(Duration::ZERO) {
-                close_soon(self.shared.errands.take_line());
-            }
+            // Asked first: what closes connections in the background ends with the keeper.
             let keeper = idle.keeper.left(unused, now, linger);
             if keeper == Some(Duration::ZERO) && retire(&self) {
                 self.shut_down(heartbeat).await;
                 return;
             }
+            let standing = idle.standing.left(no_leases, now, linger);
+            if standing == Some(Duration::ZERO) {
+                close_soon(heartbeat.take_connection());
+            }
+            let second = idle.second.left(no_operations, now, linger);
+            if second == Some(Duration::ZERO) {
+                close_soon(self.shared.operations.take_connection());
+            }
             let due = due.map(|at| heartbeat.earliest(at).left(now));
-            let standing = standing.filter(|_| heartbeat.has_line());
-            let second = second.filter(|_| self.shared.errands.is_open());
+            let standing = standing.filter(|_| heartbeat.has_connection());
+            let second = second.filter(|_| self.shared.operations.is_open());
             let pauses = [due, standing, second, keeper];
             let pause = pauses.into_iter().flatten().min().unwrap_or(Duration::MAX);
             tokio::select! {
@@ -126,20 +128,23 @@ impl Body {
 
     fn adopt_spare(&self, heartbeat: &mut Heartbeat) {
         let spare = self.shared.spare().take();
-        close_soon(spare.and_then(|line| heartbeat.adopt(line)));
+        close_soon(spare.and_then(|connection| heartbeat.adopt(connection)));
     }
 
     async fn shut_down(self, mut heartbeat: Heartbeat) {
-        let lines = [heartbeat.take_line(), self.shared.errands.take_line()];
-        for line in lines.into_iter().flatten() {
-            line.close().await;
+        let lines = [
+            heartbeat.take_connection(),
+            self.shared.operations.take_connection(),
+        ];
+        for connection in lines.into_iter().flatten() {
+            connection.close().await;
         }
     }
 }
 
 /// Says goodbye without waiting for it here: a renewal may be due.
-fn close_soon(line: Option<Line>) {
-    if let Some(line) = line {
-        tokio::spawn(line.close());
+fn close_soon(connection: Option<SharedConnection>) {
+    if let Some(connection) = connection {
+        tokio::spawn(connection.close());
     }
 }

@@ -213,7 +213,13 @@ impl Drop for Database {
         let Ok(mut session) = Session::open(&self.address.config("postgres")) else {
             return;
         };
-        let _ = session.try_sql(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
+        // What `WITH (FORCE)` does in one statement since PostgreSQL 13.
+        let _ = session.try_sql(&format!(
+            "ALTER DATABASE {name} ALLOW_CONNECTIONS false; \
+             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
+            name = self.name
+        ));
+        let _ = session.try_sql(&format!("DROP DATABASE {}", self.name));
         for role in self.roles.get_mut().expect("unpoisoned").iter() {
             let _ = session.try_sql(&format!("DROP ROLE {role}"));
         }

@@ -156,13 +156,23 @@ pub(crate) struct Run {
 
 impl Run {
     /// Starts any command in this custody: its output goes to files.
-    pub(crate) fn start(mut command: Command) -> Self {
+    pub(crate) fn start(command: Command) -> Self {
         let dir = home::new_dir("run");
-        let file = |name: &str| File::create(dir.join(name)).expect("create an output file");
+        let stderr = File::create(dir.join("stderr")).expect("create an output file");
+        Self::start_in(dir, command, stderr)
+    }
+
+    /// Starts a command whose stderr goes elsewhere.
+    pub(crate) fn start_with_stderr(command: Command, stderr: impl Into<Stdio>) -> Self {
+        Self::start_in(home::new_dir("run"), command, stderr)
+    }
+
+    fn start_in(dir: PathBuf, mut command: Command, stderr: impl Into<Stdio>) -> Self {
+        let stdout = File::create(dir.join("stdout")).expect("create an output file");
         command
             .env(RUN_MARK, &dir)
-            .stdout(file("stdout"))
-            .stderr(file("stderr"))
+            .stdout(stdout)
+            .stderr(stderr)
             .process_group(0);
         let started = Instant::now();
         let child = command.spawn().expect("start the program");

@@ -264,6 +264,8 @@ fn template() -> PathBuf {
         let mut settings = fs::read_to_string(data.join("postgresql.conf")).expect("settings");
         settings.push_str("listen_addresses = '127.0.0.1'\nmax_connections = 200\nfsync = off\n");
         settings.push_str("full_page_writes = off\nshared_buffers = 16MB\n");
+        // Servers before 14 would store what SCRAM cannot use.
+        settings.push_str("password_encryption = 'scram-sha-256'\n");
         fs::write(data.join("postgresql.conf"), settings).expect("write the settings");
         data
     });
@@ -313,11 +315,12 @@ fn server_user() -> Option<(Uid, Gid)> {
     Some((user.uid, user.gid))
 }
 
-/// The directory of `initdb`, `pg_ctl` and `postgres`: what PATH has, else the newest of the places
-/// where `scripts/with-postgres` looks, too.
+/// The directory of `initdb`, `pg_ctl` and `postgres`: that of the server that `scripts/with-postgres`
+/// runs, else what PATH has, else the newest of the places where the script looks, too.
 fn bindir() -> &'static Path {
     static BINDIR: OnceLock<PathBuf> = OnceLock::new();
     BINDIR.get_or_init(|| {
+        let chosen = std::env::var_os("TEST_POSTGRES_BINDIR").map(PathBuf::from);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let on_path = std::env::split_paths(&path).filter_map(|dir| {
             fs::canonicalize(dir.join("initdb"))
@@ -340,7 +343,9 @@ fn bindir() -> &'static Path {
         .chain(["/usr/local/pgsql/bin".into()])
         .collect();
         usual.sort_by_key(|dir| std::cmp::Reverse(version(dir)));
-        on_path
+        chosen
+            .into_iter()
+            .chain(on_path)
             .chain(usual)
             .find(|dir| {
                 ["initdb", "pg_ctl", "postgres"]

@@ -202,12 +202,14 @@ fn connecting_and_closing_say_no_more_than_they_must() {
         record.iter().filter(is_request).count()
     };
 
-    for target in [
-        "sslmode=disable",
-        "sslmode=disable target_session_attrs=read-write",
+    // Servers before 14 do not report what they are: they have to be asked.
+    let asked = usize::from(server.version() < 14);
+    for (target, expected) in [
+        ("sslmode=disable", 1),
+        ("sslmode=disable target_session_attrs=read-write", 1 + asked),
     ] {
         let connection = connected(target).unwrap();
-        assert_eq!(requests(), 1, "{target}");
+        assert_eq!(requests(), expected, "{target}");
         runtime.block_on(connection.close());
         eventually("the goodbye", || {
             record.lock().unwrap().last() == Some(&Burst::Request(vec![b'X', 0, 0, 0, 4]))

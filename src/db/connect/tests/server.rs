@@ -22,11 +22,14 @@ pub(super) struct Server {
 /// Read last, so that it wins.
 const SETTINGS: &str = "data/postgresql.auto.conf";
 
-/// Where distributions put the programs that are not in the path; the newest version first.
+/// Where `scripts/with-postgres` has its server from, then the path, then where distributions put the
+/// programs that are not in the path; the newest version first.
 fn program(name: &str) -> PathBuf {
-    let mut places: Vec<PathBuf> = std::env::var_os("PATH")
-        .map(|path| std::env::split_paths(&path).collect())
-        .unwrap_or_default();
+    let mut places: Vec<PathBuf> = ["TEST_POSTGRES_BINDIR", "PATH"]
+        .into_iter()
+        .filter_map(std::env::var_os)
+        .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>())
+        .collect();
     let mut versions: Vec<_> = fs::read_dir("/usr/lib/postgresql")
         .map(|d| d.flatten().map(|e| e.path().join("bin")).collect())
         .unwrap_or_default();

@@ -12,9 +12,9 @@ use tokio::runtime::Handle;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::errands::Errands;
 use super::failure::Failure;
-use super::line::Line;
+use super::operations::Operations;
+use super::shared::SharedConnection;
 use super::store::channel;
 
 /// For unsubscribing, which nobody waits for.
@@ -22,9 +22,9 @@ const UNLISTEN: Duration = Duration::from_secs(2);
 
 /// A subscription to one channel, over a connection that others may use, too.
 #[derive(Debug)]
-pub(crate) struct Ears {
-    errands: Arc<Errands>,
-    line: Line,
+pub(crate) struct Subscription {
+    operations: Arc<Operations>,
+    connection: SharedConnection,
     channel: String,
     announcements: Receiver<String>,
 }
@@ -54,41 +54,41 @@ impl Listeners {
     }
 }
 
-impl Ears {
+impl Subscription {
     /// Listens for the end of the row `key`.
     pub(crate) async fn open(
-        errands: &Arc<Errands>,
-        line: Line,
+        operations: &Arc<Operations>,
+        connection: SharedConnection,
         key: &str,
         limit: Duration,
     ) -> Result<Self, Failure> {
         let channel = channel(key);
-        let ears = Self {
-            announcements: line.connection().announcements(),
-            errands: Arc::clone(errands),
-            line,
+        let listeners = Self {
+            announcements: connection.connection().announcements(),
+            operations: Arc::clone(operations),
+            connection,
             channel,
         };
-        ears.errands.listeners().add(&ears.channel);
-        let listen = ears
-            .errands
+        listeners.operations.listeners().add(&listeners.channel);
+        let listen = listeners
+            .operations
             .store()
-            .listen(ears.line.client(), &ears.channel);
-        let outcome = ears.line.answer(limit, listen).await;
-        outcome.map(|()| ears)
+            .listen(listeners.connection.client(), &listeners.channel);
+        let outcome = listeners.connection.answer(limit, listen).await;
+        outcome.map(|()| listeners)
     }
 
-    pub(crate) fn are_on(&self, line: &Line) -> bool {
-        self.line.is(line)
+    pub(crate) fn are_on(&self, connection: &SharedConnection) -> bool {
+        self.connection.is(connection)
     }
 
-    /// Waits until there is a reason to look; for ever when there are no ears.
-    pub(crate) async fn announced(ears: &mut Option<Self>) {
+    /// Waits until there is a reason to look; for ever when there are no listeners.
+    pub(crate) async fn announced(listeners: &mut Option<Self>) {
         let Some(Self {
             channel,
             announcements,
             ..
-        }) = ears
+        }) = listeners
         else {
             return std::future::pending().await;
         };
@@ -98,7 +98,7 @@ impl Ears {
                 Ok(_) | Err(RecvError::Lagged(_)) => return,
                 Err(RecvError::Closed) => {
                     // The connection is gone; the next look finds out what that means.
-                    *ears = None;
+                    *listeners = None;
                     return;
                 }
             }
@@ -106,20 +106,20 @@ impl Ears {
     }
 }
 
-impl Drop for Ears {
+impl Drop for Subscription {
     fn drop(&mut self) {
-        if !self.errands.listeners().remove(&self.channel) {
+        if !self.operations.listeners().remove(&self.channel) {
             return;
         }
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        let (errands, line) = (Arc::clone(&self.errands), self.line.clone());
+        let (operations, connection) = (Arc::clone(&self.operations), self.connection.clone());
         let channel = std::mem::take(&mut self.channel);
         runtime.spawn(async move {
-            let unlisten = errands.store().unlisten(line.client(), &channel);
+            let unlisten = operations.store().unlisten(connection.client(), &channel);
             // Without it, a few useless announcements arrive until the connection is closed.
-            let _ = line.answer(UNLISTEN, unlisten).await;
+            let _ = connection.answer(UNLISTEN, unlisten).await;
         });
     }
 }

@@ -6,15 +6,16 @@
 //!
 //! Rows that are given up at about the same time are expired by one statement.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::ears::Listeners;
 use super::failure::{Failure, answer_by};
-use super::line::Line;
+use super::listeners::Listeners;
+use super::shared::SharedConnection;
 use super::store::{OwnRow, Store, Touched};
 use crate::context::LockContext;
 use crate::error::{Error, Result};
@@ -25,6 +26,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
 
 /// How many may have a connection of their own at a time, because of a locked row.
 const DETOURS: usize = 4;
+
+const TOO_MANY_CONNECTIONS: &str = "53300";
 
 const RELEASING: &str = "cannot release the lock";
 
@@ -45,19 +48,25 @@ struct Queue {
 }
 
 #[derive(Debug)]
-pub(crate) struct Errands {
+pub(crate) struct Operations {
     store: Store,
-    line: AsyncMutex<Option<Line>>,
+    connection: AsyncMutex<Option<SharedConnection>>,
     detours: Arc<Semaphore>,
     queue: Mutex<Queue>,
     listeners: Listeners,
+    /// The server has no connection to spare.
+    crowded: AtomicBool,
+    /// Notified when that is found out.
+    changed: Arc<Notify>,
 }
 
-impl Errands {
-    pub(crate) fn new(store: Store) -> Self {
+impl Operations {
+    pub(crate) fn new(store: Store, changed: Arc<Notify>) -> Self {
         Self {
             store,
-            line: AsyncMutex::new(None),
+            crowded: AtomicBool::new(false),
+            changed,
+            connection: AsyncMutex::new(None),
             detours: Arc::new(Semaphore::new(DETOURS)),
             queue: Mutex::default(),
             listeners: Listeners::default(),
@@ -73,34 +82,56 @@ impl Errands {
     }
 
     /// The shared connection, opened if there is none.
-    pub(crate) async fn line(&self, ctx: &LockContext, by: Instant) -> Result<Line, Failure> {
-        let Ok(mut line) = timeout_at(by, self.line.lock()).await else {
+    pub(crate) async fn connection(
+        &self,
+        ctx: &LockContext,
+        by: Instant,
+    ) -> Result<SharedConnection, Failure> {
+        let Ok(mut connection) = timeout_at(by, self.connection.lock()).await else {
             return Err(Failure::Silent);
         };
-        if let Some(line) = line.as_ref().filter(|line| line.is_open()) {
-            return Ok(line.clone());
+        if let Some(connection) = connection
+            .as_ref()
+            .filter(|connection| connection.is_open())
+        {
+            return Ok(connection.clone());
         }
-        let opened = Line::open(&ctx.settings().conninfo, by).await?;
-        Ok(line.insert(opened).clone())
+        let opened = SharedConnection::open(&ctx.settings().conninfo, by).await;
+        let crowded = opened
+            .as_ref()
+            .is_err_and(|failure| failure.sqlstate() == Some(TOO_MANY_CONNECTIONS));
+        self.crowded.store(crowded, Ordering::Release);
+        if crowded {
+            self.changed.notify_one();
+        }
+        Ok(connection.insert(opened?).clone())
+    }
+
+    /// Whether the last attempt to connect was refused for lack of connections: then one that is kept
+    /// for later had better be closed.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Acquire)
     }
 
     /// Whether there is a shared connection, or is about to be.
     pub(crate) fn is_open(&self) -> bool {
-        self.line.try_lock().map_or(true, |line| line.is_some())
+        self.connection
+            .try_lock()
+            .map_or(true, |connection| connection.is_some())
     }
 
     /// A connection is of no use any more: nobody else should find that out for himself.
-    pub(crate) async fn give_up(&self, line: &Line) {
-        line.give_up();
-        let mut shared = self.line.lock().await;
-        if shared.as_ref().is_some_and(|shared| shared.is(line)) {
+    pub(crate) async fn give_up(&self, connection: &SharedConnection) {
+        connection.give_up();
+        let mut shared = self.connection.lock().await;
+        if shared.as_ref().is_some_and(|shared| shared.is(connection)) {
             *shared = None;
         }
     }
 
     /// Takes the shared connection away, to be closed, unless somebody is about to use it.
-    pub(crate) fn take_line(&self) -> Option<Line> {
-        self.line.try_lock().ok()?.take()
+    pub(crate) fn take_connection(&self) -> Option<SharedConnection> {
+        self.connection.try_lock().ok()?.take()
     }
 
     /// Waits for one of the few connections of one's own.
@@ -158,6 +189,7 @@ impl Errands {
             return;
         };
         let mut backoff = Backoff::default();
+        let mut answer = None;
         loop {
             let failure = match self.attempt(&requests, by).await {
                 Ok(answers) => return self.distribute(requests, answers),
@@ -171,8 +203,13 @@ impl Errands {
                 FailureClass::Permanent => None,
             };
             match pause {
-                Some(pause) => sleep(pause).await,
-                None => return refuse(requests, failure),
+                Some(pause) => {
+                    // What the server said tells more than its silence at the end.
+                    answer = Some(failure).filter(Failure::is_an_answer).or(answer);
+                    sleep(pause).await;
+                }
+                None if failure.is_an_answer() => return refuse(requests, failure),
+                None => return refuse(requests, answer.unwrap_or(failure)),
             }
         }
     }
@@ -181,19 +218,19 @@ impl Errands {
         let Some(first) = requests.first() else {
             return Ok(Vec::new());
         };
-        let line = self.line(&first.ctx, by).await?;
+        let connection = self.connection(&first.ctx, by).await?;
         let rows: Vec<OwnRow> = requests
             .iter()
             .flat_map(|request| request.rows.iter().cloned())
             .collect();
         let limit = by.saturating_duration_since(Instant::now());
-        let statement = self.store.expire(line.client(), &rows, false);
-        let Ok(answer) = timeout_at(by, line.answer(limit, statement)).await else {
+        let statement = self.store.expire(connection.client(), &rows, false);
+        let Ok(answer) = timeout_at(by, connection.answer(limit, statement)).await else {
             // It answers others, or did so a moment ago.
             return Err(Failure::Silent);
         };
         if matches!(answer, Err(Failure::Silent)) {
-            self.give_up(&line).await;
+            self.give_up(&connection).await;
         }
         answer
     }
@@ -231,9 +268,10 @@ impl Errands {
         } = request;
         let expiry = async {
             let _permit = self.detour(by).await?;
-            let line = Line::open(&ctx.settings().conninfo, by).await?;
-            let touched = answer_by(by, self.store.expire(line.client(), &rows, true)).await?;
-            line.close().await;
+            let connection = SharedConnection::open(&ctx.settings().conninfo, by).await?;
+            let touched =
+                answer_by(by, self.store.expire(connection.client(), &rows, true)).await?;
+            connection.close().await;
             Ok(touched)
         };
         let outcome = expiry

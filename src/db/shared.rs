@@ -16,7 +16,7 @@ use super::failure::Failure;
 
 /// A connection; clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct SharedConnection {
     inner: Arc<Inner>,
 }
 
@@ -27,7 +27,7 @@ struct Inner {
     answered: Mutex<Instant>,
 }
 
-impl Line {
+impl SharedConnection {
     pub(crate) async fn open(target: &Conninfo, by: Instant) -> Result<Self, Failure> {
         let connection = connect(target, by).await?;
         Ok(Self {
