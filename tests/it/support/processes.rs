@@ -23,9 +23,9 @@ pub(crate) fn mentioning(text: &str) -> Vec<Pid> {
     })
 }
 
-/// Whether `pid` runs: a zombie does not.
+/// Whether `pid` can still do anything: one whose memory is gone, a zombie or nearly so, cannot.
 pub(crate) fn is_alive(pid: Pid) -> bool {
-    state(pid).is_some_and(|state| state != 'Z' && state != 'X')
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|arguments| !arguments.is_empty())
 }
 
 /// The state letter that `ps` shows, `T` for stopped; `None` when there is no such process.
