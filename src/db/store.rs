@@ -1,4 +1,5 @@
-//! Every SQL statement of the crate, and the decoding of its rows; nothing else does SQL.
+//! The SQL of taking, keeping and releasing locks, and the decoding of its rows. Beside it only `admin`
+//! has SQL, for operators, and `connect`, which asks a server what it is.
 //!
 //! Each operation is one statement in one round trip, typed by us (no prepare) and outside any
 //! explicit transaction, so it goes through a connection pooler in transaction mode unharmed. All
