@@ -59,6 +59,20 @@ pub(crate) enum SlotSource {
 /// Everything that a lock needs to know, validated; cheap to clone.
 ///
 /// Made by [`LockContext::builder`]. Its `Debug` form does not show the database's URL.
+///
+/// ```
+/// use std::time::Duration;
+/// use dislock::LockContext;
+///
+/// let ctx = LockContext::builder("postgresql://app:secret@db/app", "importer")
+///     .ttl(Duration::from_secs(120))
+///     .wait(Duration::from_secs(30))
+///     .build()?;
+///
+/// assert_eq!(ctx.heartbeat_interval(), Duration::from_secs(10));
+/// assert!(!format!("{ctx:?}").contains("secret"));
+/// # Ok::<(), dislock::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct LockContext {
     settings: Arc<Settings>,

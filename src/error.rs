@@ -14,6 +14,21 @@ pub(crate) type Source = Box<dyn StdError + Send + Sync + 'static>;
 /// `Display` names the key, table or host that it is about and, where that is known, what to do;
 /// the causes are behind [`source`](StdError::source), and `{:#}` prints the whole chain on one
 /// line. None of it ever contains a password.
+///
+/// Most callers tell three cases apart:
+///
+/// ```no_run
+/// # fn example(ctx: &dislock::LockContext) -> Result<(), dislock::Error> {
+/// match dislock::LeaseLock::acquire(ctx) {
+///     Ok(lease) => lease.release()?,
+///     // Expected: another host is at work.
+///     Err(busy) if busy.is_not_acquired() => println!("{busy}"),
+///     // A fault: nobody knows whether the lock is free.
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct Error(Box<Kind>);
 
 #[derive(Debug, thiserror::Error)]

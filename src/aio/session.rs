@@ -134,6 +134,21 @@ pub async fn acquire_locks(ctx: &LockContext, strategies: &[LockStrategy]) -> Re
 /// goes on. Whatever `block` itself comes to is never masked by a loss that was not noticed before,
 /// except for success. A release that fails is only logged: the row then ends by its TTL.
 ///
+/// ```no_run
+/// use dislock::{Error, LockContext, LockStrategy, aio};
+///
+/// # async fn example() -> Result<(), Error> {
+/// let ctx = LockContext::builder("postgresql://app@db/app", "importer").build()?;
+/// let token = aio::with_locks(&ctx, &[LockStrategy::Lease], async |session| {
+///     tokio::task::yield_now().await; // … the work …
+///     Ok::<_, Error>(session.fencing_token())
+/// })
+/// .await?;
+/// # let _ = token;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// The block's own, those of [`acquire_locks`], and [`Error::is_lease_lost`].

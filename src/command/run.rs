@@ -29,6 +29,20 @@ const GOODBYE: Duration = Duration::from_millis(500);
 /// handlers and masks are left alone, and its signals are not forwarded. May be called from any
 /// thread.
 ///
+/// ```no_run
+/// use dislock::{LEASE_LOST_EXIT_CODE, LockContext, LockStrategy, run_with_locks};
+///
+/// # fn main() -> Result<(), dislock::Error> {
+/// let ctx = LockContext::builder("postgresql://app@db/app", "worker").build()?;
+/// match run_with_locks(["python3", "worker.py"], &ctx, &[LockStrategy::Lease])? {
+///     0 => println!("done"),
+///     LEASE_LOST_EXIT_CODE => println!("stopped: the lease was lost"),
+///     code => println!("failed with {code}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// Those of [`acquire_locks`](crate::acquire_locks), and when the command cannot be found or

@@ -22,6 +22,16 @@ const LONGEST_NAME: usize = 1024;
 /// Collects the settings of a [`LockContext`]; [`build`](Self::build) validates them all.
 ///
 /// Times may be at most 100 years.
+///
+/// ```
+/// use dislock::LockContext;
+///
+/// let refused = LockContext::builder("dbname=app", "report").schedule("0 25 * * *").build();
+///
+/// let error = refused.unwrap_err();
+/// assert!(error.is_configuration());
+/// assert!(error.to_string().contains("hour"), "{error}");
+/// ```
 #[must_use]
 #[derive(Clone)]
 pub struct LockContextBuilder {

@@ -17,6 +17,20 @@ use crate::lease::LeaseState;
 /// The slot is not given back at the end. Its row lives until the slot does, so that a short run on
 /// one host does not make room for a second start of the same tick on another. Dropping the value
 /// does nothing; [`give_back`](Self::give_back) is for a start that did not come about.
+///
+/// ```no_run
+/// use dislock::{LockContext, ScheduleLock};
+///
+/// # fn main() -> Result<(), dislock::Error> {
+/// let ctx = LockContext::builder("postgresql://app@db/app", "report")
+///     .schedule("0 3 * * *")
+///     .timezone("Europe/Berlin")
+///     .build()?;
+/// let slot = ScheduleLock::acquire(&ctx)?;
+/// println!("ours until {:?}", slot.until());
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a slot is taken to start something"]
 pub struct ScheduleLock {
     ctx: LockContext,
@@ -91,6 +105,21 @@ impl fmt::Debug for ScheduleLock {
 /// Dropping the value releases the lease, quietly and within 5 seconds; [`release`](Self::release)
 /// does the same and reports what went wrong. Neither runs when the process is killed or leaves
 /// through [`std::process::exit`]: the row then ends by its TTL.
+///
+/// ```no_run
+/// use dislock::{LeaseLock, LockContext};
+///
+/// # fn main() -> Result<(), dislock::Error> {
+/// let ctx = LockContext::builder("postgresql://app@db/app", "importer").build()?;
+/// let lease = LeaseLock::acquire(&ctx)?;
+/// while !lease.is_lost() {
+///     // … one piece of work …
+/// #   break;
+/// }
+/// lease.release()?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the lease is released when this is dropped"]
 pub struct LeaseLock {
     ctx: LockContext,
@@ -205,6 +234,22 @@ impl fmt::Debug for LeaseLock {
 }
 
 /// A handle to the loss of a lease; clones share it.
+///
+/// ```no_run
+/// # fn main() -> Result<(), dislock::Error> {
+/// # let ctx = dislock::LockContext::builder("dbname=app", "importer").build()?;
+/// let lease = dislock::LeaseLock::acquire(&ctx)?;
+/// if let Some(lost) = lease.lease_lost() {
+///     // Work that cannot be asked to stop is ended with the process.
+///     std::thread::spawn(move || {
+///         if lost.wait() {
+///             std::process::exit(dislock::LEASE_LOST_EXIT_CODE);
+///         }
+///     });
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct LeaseLost {
     state: Arc<LeaseState>,

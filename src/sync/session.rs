@@ -76,6 +76,20 @@ impl PendingSession {
 ///
 /// Dropping it releases the lease as [`LeaseLock`] does; a slot of a schedule stays taken, as
 /// [`ScheduleLock`] explains.
+///
+/// ```no_run
+/// use dislock::{LockContext, LockStrategy, acquire_locks};
+///
+/// # fn main() -> Result<(), dislock::Error> {
+/// let ctx = LockContext::builder("postgresql://app@db/app", "report")
+///     .schedule("0 3 * * *")
+///     .build()?;
+/// let session = acquire_locks(&ctx, &[LockStrategy::Schedule, LockStrategy::Lease])?;
+/// println!("token {}", session.fencing_token());
+/// session.release()?; // the lease; the slot stays taken until the next tick
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the lease is released when this is dropped"]
 #[derive(Debug)]
 pub struct LockSession {
@@ -187,6 +201,23 @@ pub fn acquire_locks(ctx: &LockContext, strategies: &[LockStrategy]) -> Result<L
 /// When the lease was lost by the end of a block that succeeded, the loss is reported instead of the
 /// success. An error or panic of the block itself is never masked. A release that fails is only
 /// logged: the row then ends by its TTL.
+///
+/// ```no_run
+/// use dislock::{LockContext, LockStrategy, with_locks};
+///
+/// # fn main() -> Result<(), dislock::Error> {
+/// let ctx = LockContext::builder("postgresql://app@db/app", "importer").build()?;
+/// let rows = with_locks(&ctx, &[LockStrategy::Lease], |session| {
+///     for part in 0..100 {
+///         session.check()?;
+///         println!("part {part}");
+///     }
+///     Ok::<_, dislock::Error>(100)
+/// })?;
+/// # assert_eq!(rows, 100);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///
