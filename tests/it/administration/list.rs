@@ -1,0 +1,62 @@
+//! Showing the locks.
+
+use super::{assert_told, populated, task};
+use crate::support::database::Database;
+
+#[test]
+fn the_list_shows_live_locks_and_nothing_else() {
+    let listed = task(&populated(), &["--list"]);
+
+    assert_eq!(listed.code, 0, "{listed:?}");
+    let lines: Vec<Vec<&str>> = listed
+        .stdout
+        .lines()
+        .map(|line| line.split("  ").filter(|cell| !cell.is_empty()).collect())
+        .collect();
+    assert_eq!(lines.len(), 2, "{listed:?}");
+    assert_eq!(lines[0].len(), 6);
+    assert_eq!(lines[1][..3], ["job", "lease", "db1:1:aa"]);
+    assert_eq!(lines[1][5].trim(), "17");
+    // A pipe is no terminal.
+    assert!(!listed.stdout.contains('\x1b'));
+}
+
+#[test]
+fn the_list_shows_expired_locks_on_demand() {
+    let listed = task(&populated(), &["--list", "--all"]).stdout;
+
+    assert_eq!(listed.lines().count(), 4, "{listed}");
+    assert!(listed.contains("expired 2h 0m ago"), "{listed}");
+    assert!(!listed.contains("session:"), "{listed}");
+}
+
+#[test]
+fn the_list_is_json_that_others_can_read() {
+    let database = populated();
+    database.put("cronjob-lock:schedule:é\"\\\n", "x", 1.0);
+    database.sql("UPDATE key_value SET expire_at = 'infinity' WHERE value = 'x'");
+
+    let json = task(&database, &["--list", "--json"]).stdout;
+    let read =
+        |path: &str| database.value(&format!("SELECT $json${json}$json$::jsonb #>> '{path}'"));
+
+    assert_eq!(read("{0,key}"), "job");
+    assert_eq!(read("{0,kind}"), "lease");
+    assert_eq!(read("{0,token}"), "17");
+    assert_eq!(read("{0,live}"), "true");
+    assert!(read("{0,seconds_left}").parse::<f64>().unwrap() > 30.0);
+    assert_eq!(read("{1,key}"), "é\"\\\n");
+    assert!(json.contains("\"expires_at\":null"), "{json}");
+}
+
+#[test]
+fn an_empty_list_is_one_for_programs_too() {
+    let database = Database::new();
+
+    assert_told(
+        &task(&database, &["--list"]),
+        0,
+        "no locks in table key_value\n",
+    );
+    assert_told(&task(&database, &["--list", "--json"]), 0, "[]\n");
+}
