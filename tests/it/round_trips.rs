@@ -1,77 +1,57 @@
 //! What a run costs the network, counted between the program and a server that trusts it.
 
-use crate::support::database::Database;
-use crate::support::proxy::Proxy;
+use crate::support::observed::Observed;
 use crate::support::run::Dislock;
 use crate::support::server::Server;
 
-struct Counted {
-    proxy: Proxy,
-    database: Database,
-    _server: Server,
+fn dislock(link: &Observed, strategy: &str) -> Dislock {
+    Dislock::lease(link.url(), 30.0)
+        .env("LOCK_STRATEGY", strategy)
+        .env("CRON_SCHEDULE", "0 0 1 1 *")
 }
 
-impl Counted {
-    fn new() -> Self {
-        // Not the shared one, which may ask for a password.
-        let server = Server::start();
-        let database = server.database();
-        Self {
-            proxy: database.proxy(),
-            database,
-            _server: server,
-        }
-    }
+#[track_caller]
+fn assert_cost(strategy: &str, round_trips: usize, connections: usize) {
+    let link = Observed::new();
 
-    fn dislock(&self, strategy: &str) -> Dislock {
-        let url = self.database.url_via(&self.proxy) + "?sslmode=disable";
-        Dislock::lease(url, 30.0)
-            .env("LOCK_STRATEGY", strategy)
-            .env("CRON_SCHEDULE", "0 0 1 1 *")
-    }
+    let run = dislock(&link, strategy).run(["echo", "ran"]);
 
-    #[track_caller]
-    fn assert_cost(&self, strategy: &str, round_trips: usize, connections: usize) {
-        let run = self.dislock(strategy).run(["echo", "ran"]);
-
-        assert_eq!(run.stdout, "ran\n", "{}", run.stderr);
-        let cost = (self.proxy.round_trips(), self.proxy.connections());
-        assert_eq!(cost, (round_trips, connections), "{strategy}");
-    }
+    assert_eq!(run.stdout, "ran\n", "{}", run.stderr);
+    let cost = (link.proxy.round_trips(), link.proxy.connections());
+    assert_eq!(cost, (round_trips, connections), "{strategy}");
 }
 
 #[test]
 fn a_lease_run_makes_4_round_trips() {
     // Connect, acquire; connect, expire.
-    Counted::new().assert_cost("lease", 4, 2);
+    assert_cost("lease", 4, 2);
 }
 
 #[test]
 fn a_schedule_run_makes_3_round_trips() {
     // Connect, clock, acquire.
-    Counted::new().assert_cost("schedule", 3, 1);
+    assert_cost("schedule", 3, 1);
 }
 
 #[test]
 fn a_run_with_both_makes_5_round_trips() {
     // Connect, clock, acquire both; connect, expire.
-    Counted::new().assert_cost("schedule,lease", 5, 2);
+    assert_cost("schedule,lease", 5, 2);
 }
 
 #[test]
 fn a_busy_lease_costs_3_round_trips_at_most() {
-    let counted = Counted::new();
-    counted
-        .database
+    let link = Observed::new();
+    link.database
         .put("cronjob-lock:lease:job", "somebody", 3600.0);
 
-    let run = counted.dislock("lease").run(["echo", "ran"]);
+    let run = dislock(&link, "lease").run(["echo", "ran"]);
 
     assert_eq!(run.stdout, "");
     assert!(
-        counted.proxy.round_trips() <= 3,
+        link.proxy.round_trips() <= 3,
         "{}",
-        counted.proxy.round_trips()
+        link.proxy.round_trips()
     );
 }
 

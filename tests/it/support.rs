@@ -6,6 +6,7 @@
 //! | [`server`] | PostgreSQL servers: one that all tests share, and private ones to break |
 //! | [`database`] | a database per test, with the table, and SQL from outside |
 //! | [`proxy`] | the way to a server, which can go silent, slow or away, and counts |
+//! | [`observed`] | a server behind a proxy, for whoever counts round trips |
 //! | [`run`] | one run of `dislock`: exit code, output, processes |
 //! | [`worker`] | the command under the lock, which records when it was really alive |
 //! | [`wait`] | conditions with a deadline, in place of sleeps |
@@ -14,6 +15,7 @@
 
 pub(crate) mod database;
 pub(crate) mod home;
+pub(crate) mod observed;
 pub(crate) mod processes;
 pub(crate) mod proxy;
 pub(crate) mod run;
