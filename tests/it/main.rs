@@ -34,6 +34,7 @@ mod library_run;
 mod lost_answers;
 mod mixed_fleet;
 mod random_faults;
+mod recipes;
 mod round_trips;
 mod schema;
 mod secrets;
