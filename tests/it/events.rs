@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::database::Database;
 use crate::support::run::{Dislock, Finished};
 
-const README: &str = include_str!("../../README.md");
+const PAGE: &str = include_str!("../../docs/events.md");
 
 /// The lines of a run's log, read by PostgreSQL, which takes no broken JSON.
 struct Events {
@@ -158,7 +158,7 @@ fn an_unknown_format_is_a_warning_and_text() {
 }
 
 #[test]
-fn the_readme_lists_every_event_that_is_logged() {
+fn the_page_lists_every_event_that_is_logged() {
     let mut names = Vec::new();
     collect_events(
         &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
@@ -167,7 +167,7 @@ fn the_readme_lists_every_event_that_is_logged() {
 
     assert!(names.len() > 10, "{names:?}");
     for name in names {
-        assert!(README.contains(&format!("| `{name}` |")), "{name}");
+        assert!(PAGE.contains(&format!("| `{name}` |")), "{name}");
     }
 }
 
