@@ -20,6 +20,7 @@ mod command;
 mod configuration;
 mod conflict;
 mod connecting;
+mod documents;
 mod events;
 mod faults;
 mod fencing;

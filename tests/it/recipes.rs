@@ -31,13 +31,13 @@ const JOBS: [&str; 7] = [
 const TIME_TO_STOP: u32 = 10 + 5;
 
 /// A host with dislock, the jobs and a database.
-struct Host {
+pub(crate) struct Host {
     database: Database,
     dir: PathBuf,
 }
 
 impl Host {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = home::new_dir("recipe");
         symlink(env!("CARGO_BIN_EXE_dislock"), dir.join("dislock")).unwrap();
         for job in JOBS {
@@ -50,7 +50,7 @@ impl Host {
     }
 
     /// Runs a line as a shell does, with these variables and no others.
-    fn run(&self, line: &str, variables: &[(&str, &str)]) -> Finished {
+    pub(crate) fn run(&self, line: &str, variables: &[(&str, &str)]) -> Finished {
         let line = line.replace("/usr/local/bin", &self.dir.to_string_lossy());
         let mut command = Command::new("/bin/bash");
         command.args(["-e", "-c", &line]).current_dir(&self.dir);
