@@ -233,3 +233,65 @@ fn every_option_is_documented_and_every_option_that_is_documented_exists() {
     assert!(offered.len() > 20, "{offered:?}");
     assert_eq!(offered, options(&pages));
 }
+
+/// The program's text, as far as it is no test and no comment: escapes undone, lines that continue a string
+/// joined.
+fn program() -> String {
+    let mut program = String::new();
+    for file in files(&root().join("src"), ".rs") {
+        let path = file.to_string_lossy().into_owned();
+        if path.contains("/tests/") || path.ends_with("/tests.rs") {
+            continue;
+        }
+        let source = fs::read_to_string(&file).unwrap();
+        let (source, _) = source
+            .split_once("#[cfg(test)]\nmod tests {")
+            .unwrap_or((&source, ""));
+        let mut continued = false;
+        for line in source
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.starts_with("//"))
+        {
+            if !continued {
+                program.push('\n');
+            }
+            continued = line.ends_with('\\');
+            program.push_str(line.trim_end_matches('\\'));
+        }
+    }
+    program.replace("\\\"", "\"")
+}
+
+#[test]
+fn every_message_that_is_explained_is_one_of_the_programs() {
+    let page = read("docs/troubleshooting.md");
+    let program = program();
+    let mut explained = 0;
+    for section in page.split("\n## ") {
+        let title = section.lines().next().unwrap();
+        let rows = section
+            .lines()
+            .skip_while(|line| !line.starts_with("| message |"));
+        if title == "From the server" {
+            continue;
+        }
+        for row in rows.skip(2).take_while(|line| line.starts_with('|')) {
+            for message in code(row.split('|').nth(1).unwrap()) {
+                explained += 1;
+                let known = message
+                    .split('…')
+                    .map(str::trim)
+                    .filter(|part| part.len() > 2);
+                assert!(known.clone().count() > 0, "{message}");
+                for part in known {
+                    assert!(
+                        program.contains(part),
+                        "{message:?}: no {part:?} in the program"
+                    );
+                }
+            }
+        }
+    }
+    assert!(explained > 50, "{explained}");
+}
