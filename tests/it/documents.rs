@@ -295,3 +295,19 @@ fn every_message_that_is_explained_is_one_of_the_programs() {
     }
     assert!(explained > 50, "{explained}");
 }
+
+#[test]
+fn every_event_that_is_logged_is_listed() {
+    let page = read("docs/events.md");
+    let program = program();
+    let events: BTreeSet<&str> = program
+        .split("event = \"")
+        .skip(1)
+        .map(|after| after.split('"').next().unwrap())
+        .collect();
+
+    assert!(events.len() > 10, "{events:?}");
+    for event in events {
+        assert!(page.contains(&format!("| `{event}` |")), "{event}");
+    }
+}
