@@ -75,7 +75,10 @@ pub use sync::{
     with_locks,
 };
 
-// The examples of the README are compiled, too.
+// The examples of the documents are compiled, too.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/library.md")]
+struct Library;

@@ -294,6 +294,13 @@ pub(crate) fn lease(timing: &LeaseTiming) -> Finding {
     let text = format!(
         "TTL {ttl:?}, renewed every {interval:?}; {margin:?} to stop the command in when renewals fail"
     );
+    if timing.kill_grace.is_zero() {
+        return Finding::warn(
+            "lease",
+            format!("{text}: the kill and the row's expiry are milliseconds apart"),
+            "raise --kill-grace",
+        );
+    }
     if margin < Duration::from_secs(1) && margin < timing.kill_grace {
         return Finding::warn(
             "lease",

@@ -1,7 +1,7 @@
 //! Log records for machines: one JSON object a line.
 //!
 //! What a record is about stands in its key-value pairs, which the code that logs it names; `event`
-//! is the one that programs go by. The README lists them.
+//! is the one that programs go by. docs/events.md lists them.
 
 use jiff::Timestamp;
 use log::Record;

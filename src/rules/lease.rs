@@ -231,6 +231,36 @@ mod tests {
     }
 
     #[test]
+    fn the_table_of_the_guarantees_is_what_the_rules_give() {
+        let page = include_str!("../../docs/GUARANTEES.md");
+        let (_, table) = page.split_once("\n| TTL | interval |").unwrap();
+        let rows: Vec<Vec<f64>> = table
+            .lines()
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .map(|line| {
+                let cells = line.trim_matches('|').split('|');
+                cells.map(|cell| cell.trim().parse().unwrap()).collect()
+            })
+            .collect();
+        assert!(rows.len() > 4);
+        for row in rows {
+            let [ttl, interval, grace, stop, kill, outage] = row[..] else {
+                panic!("{row:?}");
+            };
+            let timing = timing(ttl, interval, grace);
+            let deadlines = LeaseTerm::begin(timing, at(0.0)).deadlines();
+            assert_eq!(LeaseTiming::default_interval(timing.ttl), timing.interval);
+            assert_eq!(deadlines.stop_at, at(stop), "{row:?}");
+            assert_eq!(deadlines.kill_at, at(kill), "{row:?}");
+            assert_eq!(
+                at(stop),
+                at(interval).after(Duration::from_secs_f64(outage))
+            );
+        }
+    }
+
+    #[test]
     fn default_interval_is_a_third_within_bounds_and_at_most_half_the_ttl() {
         let table = [
             (60.0, 10.0),

@@ -241,22 +241,21 @@ fn a_forwarded_port_is_seen() {
 #[test]
 fn a_lease_with_no_time_to_stop_in_is_worth_a_warning() {
     let database = Database::new();
-    let checked = |ttl: f64, interval: &str| {
-        Dislock::lease(database.url(), ttl)
-            .env("LOCK_LEASE_INTERVAL", interval)
-            .options(&["--check"])
-            .run(NO_COMMAND)
-    };
+    let cases = [
+        (2.0, "1", "10", "warn", "very little"),
+        (60.0, "40", "10", "warn", "one renewal that fails"),
+        (60.0, "10", "0", "warn", "milliseconds apart"),
+        (60.0, "10", "10", "ok", "10s"),
+    ];
 
-    assert_finding(&checked(2.0, "1"), 0, "lease", "warn", "very little");
-    assert_finding(
-        &checked(60.0, "40"),
-        0,
-        "lease",
-        "warn",
-        "one renewal that fails",
-    );
-    assert_finding(&checked(60.0, "10"), 0, "lease", "ok", "10s");
+    for (ttl, interval, grace, verdict, text) in cases {
+        let checked = Dislock::lease(database.url(), ttl)
+            .env("LOCK_LEASE_INTERVAL", interval)
+            .env("LOCK_KILL_GRACE_SECONDS", grace)
+            .options(&["--check"])
+            .run(NO_COMMAND);
+        assert_finding(&checked, 0, "lease", verdict, text);
+    }
 }
 
 #[test]

@@ -1,12 +1,9 @@
 //! `--log-format json`: what programs that read the log go by.
 
-use std::path::Path;
 use std::time::Duration;
 
 use crate::support::database::Database;
 use crate::support::run::{Dislock, Finished};
-
-const README: &str = include_str!("../../README.md");
 
 /// The lines of a run's log, read by PostgreSQL, which takes no broken JSON.
 struct Events {
@@ -155,31 +152,4 @@ fn an_unknown_format_is_a_warning_and_text() {
         run.stderr.contains("[WARNING] CRONJOB_LOCK_LOG_FORMAT"),
         "{run:?}"
     );
-}
-
-#[test]
-fn the_readme_lists_every_event_that_is_logged() {
-    let mut names = Vec::new();
-    collect_events(
-        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
-        &mut names,
-    );
-
-    assert!(names.len() > 10, "{names:?}");
-    for name in names {
-        assert!(README.contains(&format!("| `{name}` |")), "{name}");
-    }
-}
-
-fn collect_events(dir: &Path, names: &mut Vec<String>) {
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            collect_events(&path, names);
-        } else {
-            let source = std::fs::read_to_string(&path).unwrap();
-            let after = source.split("event = \"").skip(1);
-            names.extend(after.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
-        }
-    }
 }

@@ -17,7 +17,7 @@ use crate::support::run::Dislock;
 use crate::support::server::{Server, Stop};
 use crate::support::wait;
 
-const README: &str = include_str!("../../README.md");
+const PAGE: &str = include_str!("../../docs/fencing.md");
 
 /// Runs a command that tells its token.
 fn token(dislock: &Dislock) -> i64 {
@@ -247,7 +247,7 @@ fn parent(pid: Pid) -> Pid {
 /// A machine is paused past the TTL of its lease, another one takes over, writes and ends, and the
 /// first one's job, which knows nothing, is the first thing to run after it wakes.
 fn assert_a_paused_holder_cannot_write(statement: &str) {
-    assert!(README.contains(statement), "not what the README says");
+    assert!(PAGE.contains(statement), "not what the page says");
     let database = Database::new();
     database.sql(
         "CREATE TABLE report (id int PRIMARY KEY, body text, token bigint NOT NULL); \

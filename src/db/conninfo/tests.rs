@@ -1,5 +1,5 @@
 #[cfg(feature = "tls")]
-mod readme;
+mod documented;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

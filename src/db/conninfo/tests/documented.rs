@@ -1,32 +1,20 @@
-//! What the README's section "Connecting" shows has to be read as it says.
+//! What docs/connecting.md shows has to be read as it says.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use super::*;
 
-const README: &str = include_str!("../../../../README.md");
+const PAGE: &str = include_str!("../../../../docs/connecting.md");
 
-/// The text under a heading, with that of its subheadings.
-fn section(heading: &str) -> &'static str {
-    let level = heading.split(' ').next().unwrap();
-    let (_, after) = README.split_once(&format!("\n{heading}\n")).unwrap();
-    let same_level = format!("\n{level} ");
-    after.split(&same_level).next().unwrap()
-}
-
-/// The section, of which all but the last part shows what can be used.
+/// All but the last part of the page shows what can be used.
 fn accepted_and_refused() -> (&'static str, &'static str) {
-    section("## Connecting")
-        .split_once("### What is refused")
-        .unwrap()
+    PAGE.split_once("\n## What is refused\n").unwrap()
 }
 
 /// The content of a fenced block.
 fn block(language: &str) -> &'static str {
-    let (_, after) = section("## Connecting")
-        .split_once(&format!("\n```{language}\n"))
-        .unwrap();
+    let (_, after) = PAGE.split_once(&format!("\n```{language}\n")).unwrap();
     after.split("```").next().unwrap()
 }
 
@@ -68,14 +56,14 @@ fn completed(string: &str) -> String {
     }
 }
 
-/// An environment in which the service that the README defines can be found.
+/// An environment in which the service that the page defines can be found.
 fn with_service(directory: &Path) -> [(&'static str, String); 1] {
     let file = write(directory, "services", 0o644, block("ini"));
     [("PGSERVICEFILE", file)]
 }
 
 #[test]
-fn what_the_readme_shows_is_accepted() {
+fn what_the_page_shows_is_accepted() {
     let directory = tempfile::tempdir().unwrap();
     let service = with_service(directory.path());
     let service = service
@@ -90,7 +78,7 @@ fn what_the_readme_shows_is_accepted() {
 }
 
 #[test]
-fn what_the_readme_says_is_refused_is_refused() {
+fn what_the_page_says_is_refused_is_refused() {
     let (_, refused) = accepted_and_refused();
     let (harmless, table) = refused.split_once("\n| refused |").unwrap();
     for string in connection_strings(harmless) {
@@ -105,10 +93,8 @@ fn what_the_readme_says_is_refused_is_refused() {
 
 /// Each names user, database and password, and nothing of it is sent in the clear over a network.
 #[test]
-fn the_readmes_services_are_reached_encrypted() {
-    let (_, table) = section("## Connecting")
-        .split_once("\n| service |")
-        .unwrap();
+fn the_services_of_the_page_are_reached_encrypted() {
+    let (_, table) = PAGE.split_once("\n| service |").unwrap();
     let table = table.split("\n\n").next().unwrap();
     let strings: Vec<_> = connection_strings(table);
     assert_eq!(strings.len(), 12, "{strings:#?}");
@@ -138,7 +124,7 @@ fn the_readmes_services_are_reached_encrypted() {
 }
 
 #[test]
-fn the_readmes_service_file_and_password_file_fit_together() {
+fn the_service_file_and_the_password_file_of_the_page_fit_together() {
     let directory = tempfile::tempdir().unwrap();
     let [(_, services)] = with_service(directory.path());
     let passwords = write(directory.path(), "pgpass", 0o600, block("pgpass"));
@@ -153,7 +139,7 @@ fn the_readmes_service_file_and_password_file_fit_together() {
 }
 
 #[test]
-fn the_variables_that_the_readme_names_are_looked_at() {
+fn the_variables_that_the_page_names_are_looked_at() {
     let asked = RefCell::new(BTreeSet::new());
     let environment = |name: &str| {
         asked.borrow_mut().insert(name.to_owned());
@@ -162,7 +148,7 @@ fn the_variables_that_the_readme_names_are_looked_at() {
     let _unknown_service = Conninfo::resolve("service=locks", &environment).unwrap_err();
     Conninfo::resolve("", &environment).unwrap();
     let asked = asked.into_inner();
-    let mut named = code(section("## Connecting"));
+    let mut named = code(PAGE);
     named.retain(|code| {
         code.strip_prefix("PG")
             .is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'))
