@@ -78,7 +78,18 @@ pub(crate) struct BadSetting {
 }
 
 fn shown(value: Option<&str>) -> String {
-    value.map_or_else(String::new, |v| format!(" {v:?}"))
+    value.map_or_else(String::new, |value| format!(" {}", quoted(value)))
+}
+
+/// A value for a message: on one line, whatever bytes are in it, and not too long.
+pub(crate) fn quoted<T: fmt::Debug + ?Sized>(value: &T) -> String {
+    const SHOWN: usize = 200;
+    let mut text = format!("{value:?}");
+    if let Some((end, _)) = text.char_indices().nth(SHOWN) {
+        text.truncate(end);
+        text.push_str("…\"");
+    }
+    text
 }
 
 /// What a configuration error is about. `Display` is the library's name for it; the command line

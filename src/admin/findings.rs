@@ -291,8 +291,12 @@ pub(crate) fn lease(timing: &LeaseTiming) -> Finding {
     let LeaseTiming { ttl, interval, .. } = *timing;
     let margin =
         Duration::from_millis(u64::try_from(timing.margin().as_millis()).unwrap_or(u64::MAX));
+    let left = match margin {
+        Duration::ZERO => "no time".to_owned(),
+        some => format!("{some:?}"),
+    };
     let text = format!(
-        "TTL {ttl:?}, renewed every {interval:?}; {margin:?} to stop the command in when renewals fail"
+        "TTL {ttl:?}, renewed every {interval:?}; {left} to stop the command in when renewals fail"
     );
     if timing.kill_grace.is_zero() {
         return Finding::warn(

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
 use super::admin_args::{AdminArgs, Task};
@@ -209,7 +209,11 @@ impl Args {
     pub(crate) fn read<T: Into<OsString> + Clone>(
         argv: impl IntoIterator<Item = T>,
     ) -> Result<Self, clap::Error> {
-        let args = Self::try_parse_from(argv)?;
+        let args = Self::try_parse_from(argv).map_err(|mut error| {
+            // The advice to put `--` before an unknown option, which would only make it the variable's name.
+            error.remove(ContextKind::Suggested);
+            error
+        })?;
         args.check_words()?;
         Ok(args)
     }

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 
 use super::args::Args;
-use crate::error::Setting;
+use crate::error::{Setting, quoted};
 
 /// One setting as people give it: by a variable, or by an option that wins over it.
 pub(crate) struct Input {
@@ -254,8 +254,7 @@ impl fmt::Display for BadInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         if let Some(value) = &self.value {
-            // `Debug` escapes what would end the line, and bytes that are not UTF-8.
-            write!(f, " {value:?}")?;
+            write!(f, " {}", quoted(value))?;
         }
         write!(f, ": {}", self.why)
     }

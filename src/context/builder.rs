@@ -209,7 +209,7 @@ impl LockContextBuilder {
             (Some(at), None) => Some(SlotSource::NextRun(at)),
             (None, Some(text)) => {
                 let crontab = Crontab::parse(&text)
-                    .map_err(|e| Error::setting_hidden(Setting::Schedule, e.to_string()))?;
+                    .map_err(|e| Error::setting(Setting::Schedule, &*text, e.to_string()))?;
                 Some(SlotSource::Crontab(crontab))
             }
             (None, None) => None,

@@ -102,7 +102,10 @@ fn unsafe_times_are_refused_when_the_context_is_built() {
 fn schedules_and_zones_are_checked_before_anything_is_sent() {
     let builder = || LockContext::builder(URL, "k");
     let message = refusal(builder().schedule("61 * * * *"));
-    assert!(message.starts_with("schedule: "), "{message}");
+    assert!(
+        message.starts_with(r#"schedule "61 * * * *": minute "61": "#),
+        "{message}"
+    );
     let message = refusal(builder().timezone("Mars/Olympus"));
     assert!(message.contains("Mars/Olympus"), "{message}");
     let both = builder()
@@ -113,6 +116,18 @@ fn schedules_and_zones_are_checked_before_anything_is_sent() {
     assert!(missing.unwrap_err().is_configuration());
     let none = crate::build_locks(&build(builder()).unwrap(), &[]);
     assert!(none.unwrap_err().is_configuration());
+}
+
+#[test]
+fn a_message_shows_no_more_than_the_beginning_of_a_long_value() {
+    let builder = LockContext::builder(URL, "k").schedule("🦀".repeat(1_000_000));
+    let message = refusal(builder);
+    assert!(message.starts_with(r#"schedule "🦀🦀"#), "{message}");
+    assert!(
+        message.contains(r#"🦀…": these are 4000000 bytes"#),
+        "{message}"
+    );
+    assert!(message.len() < 1500, "{message}");
 }
 
 #[test]

@@ -177,3 +177,14 @@ fn only_the_long_help_has_examples_and_exit_codes() {
         assert!(!short.contains(heading), "{short}");
     }
 }
+
+#[test]
+fn an_unknown_option_is_not_advised_to_stand_behind_two_dashes() {
+    let message = |option| parse(&[option, "x", "URL", "ls"]).unwrap_err().to_string();
+    assert!(!message("--kye").contains("'-- "), "{}", message("--kye"));
+    assert!(
+        message("--corn").contains("--cron"),
+        "{}",
+        message("--corn")
+    );
+}

@@ -2,7 +2,8 @@
 
 use super::{Crontab, LAST, Set};
 
-/// Why a crontab expression is refused: one line that names the field and the item.
+/// Why a crontab expression is refused: one line that names the field and the item, but does not repeat
+/// the whole expression.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct CronError(String);
@@ -93,16 +94,14 @@ impl Crontab {
     pub(crate) fn parse(text: &str) -> Result<Self, CronError> {
         if text.len() > LONGEST {
             return Err(CronError(format!(
-                "{}: these are {} bytes; allowed are up to {LONGEST}",
-                quote(text),
+                "these are {} bytes; allowed are up to {LONGEST}",
                 text.len()
             )));
         }
         let strange = |&c: &char| (c.is_whitespace() || c.is_control()) && c != ' ' && c != '\t';
         if let Some(c) = text.chars().find(strange) {
             return Err(CronError(format!(
-                "{} contains the character U+{:04X}; only blanks and tabs may stand between fields",
-                quote(text),
+                "contains the character U+{:04X}; only blanks and tabs may stand between fields",
                 u32::from(c)
             )));
         }
@@ -175,8 +174,7 @@ fn expand(nickname: &str) -> Result<&'static str, CronError> {
     };
     let names: Vec<&str> = NICKNAMES.iter().map(|&(name, _)| name).collect();
     Err(CronError(format!(
-        "{}: {why}; allowed are {} and five fields",
-        quote(nickname),
+        "{why}; allowed are {} and five fields",
         names.join(", ")
     )))
 }
@@ -189,9 +187,8 @@ fn wrong_number_of_fields(text: &str, count: usize) -> CronError {
         _ => format!("these are {count} fields"),
     };
     CronError(format!(
-        "{}: {why}; allowed are exactly five (minute hour day-of-month month day-of-week), \
-         without seconds, a year or a command",
-        quote(text)
+        "{why}; allowed are exactly five (minute hour day-of-month month day-of-week), \
+         without seconds, a year or a command"
     ))
 }
 

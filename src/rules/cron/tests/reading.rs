@@ -238,38 +238,41 @@ fn a_refusal_names_the_field_and_the_item_and_says_why_and_what_is_allowed() {
         ),
         ("0 0 * * *,L5", ["day-of-week \"*,L5\"", "do not mix", "L5"]),
         ("'0 3 * * *'", ["minute \"'0\"", "quotes", "0-59"]),
-        ("@reboot", ["\"@reboot\"", "names no time", "@daily"]),
-        ("@every 5m", ["\"@every 5m\"", "*/5", "@daily"]),
+        ("@reboot", ["allowed are", "names no time", "@daily"]),
+        ("@every 5m", ["allowed are", "*/5", "@daily"]),
         (
             "@fortnightly",
-            ["\"@fortnightly\"", "no such nickname", "@weekly"],
+            ["allowed are", "no such nickname", "@weekly"],
         ),
         (
             "@daily * * * *",
-            ["\"@daily * * * *\"", "no such nickname", "@daily"],
+            ["allowed are", "no such nickname", "@daily"],
         ),
-        ("", ["\"\"", "missing", "exactly five"]),
-        ("* * * *", ["\"* * * *\"", "4 fields", "exactly five"]),
+        ("", ["allowed are", "missing", "exactly five"]),
+        ("* * * *", ["allowed are", "4 fields", "exactly five"]),
         (
             "0 0 12 * * 1",
-            ["\"0 0 12 * * 1\"", "6 fields", "without seconds, a year"],
+            ["allowed are", "6 fields", "without seconds, a year"],
         ),
         (
             "0 0 12 * * 1 2027",
-            ["\"0 0 12", "7 fields", "without seconds, a year"],
+            ["allowed are", "7 fields", "without seconds, a year"],
         ),
-        ("0 3 * * * root", ["root\"", "6 fields", "or a command"]),
+        (
+            "0 3 * * * root",
+            ["allowed are", "6 fields", "or a command"],
+        ),
         (
             "CRON_TZ=UTC 0 3 * * *",
-            ["\"CRON_TZ", "time zone", "exactly five"],
+            ["allowed are", "time zone", "exactly five"],
         ),
         (
             "0 3 * * *\n",
-            ["\"0 3 * * *\\n\"", "U+000A", "only blanks and tabs"],
+            ["contains the character", "U+000A", "only blanks and tabs"],
         ),
         (
             "0\u{2003}3 * * *",
-            ["\"0\\u{2003}3 * * *\"", "U+2003", "only blanks and tabs"],
+            ["contains the character", "U+2003", "only blanks and tabs"],
         ),
         (
             "0 3 * * \u{202e}5",
@@ -288,7 +291,7 @@ fn a_refusal_names_the_field_and_the_item_and_says_why_and_what_is_allowed() {
 }
 
 #[test]
-fn a_text_that_is_too_long_is_refused_and_its_beginning_shown() {
+fn a_text_that_is_too_long_is_refused_and_not_repeated() {
     let longest = format!("{}00 * * * *", "0,".repeat(495));
     assert_eq!(longest.len(), 1000);
     assert_eq!(parse(&longest), parse("0 * * * *"));
@@ -296,9 +299,11 @@ fn a_text_that_is_too_long_is_refused_and_its_beginning_shown() {
     assert!(message.contains("1001 bytes"), "{message}");
     for part in ["0,", "9", " * ", "🦀", "\u{301}", "\0"] {
         let message = refusal(&part.repeat(1_000_000));
-        let (shown, why) = message.split_once('…').unwrap();
-        assert!(shown.starts_with('"') && shown.len() < 500, "{message}");
-        assert!(why.ends_with("up to 1000"), "{message}");
+        assert!(
+            message.ends_with("bytes; allowed are up to 1000"),
+            "{message}"
+        );
+        assert!(message.len() < 100, "{message}");
     }
 }
 
