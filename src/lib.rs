@@ -42,6 +42,8 @@
 //! threads of their own. Inside an async runtime they work, and block the thread they are called on.
 //! The feature `aio` adds the same calls as async functions, in the module `aio`.
 
+// docs.rs builds with a nightly toolchain, which can say what is there only with a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Dead code shows in the full build; a smaller one lacks the callers of much that it shares.
 #![cfg_attr(
     not(all(feature = "cli", target_os = "linux")),

@@ -16,7 +16,7 @@ fn read(path: &str) -> String {
 }
 
 /// All files below a directory whose names end so.
-fn files(dir: &Path, end: &str) -> Vec<PathBuf> {
+pub(crate) fn files(dir: &Path, end: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();

@@ -14,6 +14,7 @@
 mod administration;
 #[cfg(feature = "aio")]
 mod aio;
+mod api;
 mod cannot_lock;
 mod check;
 mod command;

@@ -1,5 +1,7 @@
 //! dislock or the guardian is killed or stopped: the tree is dead in time nevertheless.
 
+use nix::fcntl::OFlag;
+
 use super::stopping::{tree, wait_for_tree};
 use super::*;
 
@@ -179,7 +181,7 @@ fn no_guardian_and_nothing_else_is_left_of_a_run() {
 
 #[test]
 fn the_guardian_holds_no_terminal_no_pipe_and_no_secret() {
-    let (reader, writer) = std::io::pipe().unwrap();
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
     let mut setup = Setup::sh("echo $$ > $D/pid; exec sleep 100 > /dev/null 2>&1")
         .env("DATABASE_URL", "postgres://u:hunter2@h/d");
     setup.command.stdout(writer);
