@@ -67,6 +67,10 @@ impl ConninfoError {
         Self(format!("{message}: {cause}"))
     }
 
+    fn at_sign_in_host() -> Self {
+        Self::new("the host name contains \"@\"; an \"@\" in a password has to be written %40")
+    }
+
     /// `None` when the name may be a piece of the password.
     fn unknown_option(name: Option<&str>) -> Self {
         Self::new(match name {
@@ -156,6 +160,9 @@ impl Conninfo {
         env: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<Self, ConninfoError> {
         let mut settings = parse::parse(url)?;
+        if parse::has_at_sign_in_hosts(url) {
+            return Err(ConninfoError::at_sign_in_host());
+        }
         service::add_service(&mut settings, env)?;
         settings.add_environment(env);
         refuse_what_cannot_be_honoured(&settings)?;

@@ -424,7 +424,8 @@ fn a_target_is_described_without_its_password() {
 fn no_message_contains_the_password_or_a_piece_of_it() {
     const PIECES: [&str; 2] = ["hunter", "secret"];
     for separator in [
-        "", "@", "/", ":", "?", "#", "%", "%2", "%00", " ", "'", "\\", "=", "&", ",", "[",
+        "", "@", "@@", "@,@", "@a,", "/", ":", "?", "#", "%", "%2", "%00", " ", "'", "\\", "=",
+        "&", ",", "[",
     ] {
         let password = format!("hunter{separator}secret");
         for string in [
