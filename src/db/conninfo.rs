@@ -163,6 +163,12 @@ impl Conninfo {
         if parse::has_at_sign_in_hosts(url) {
             return Err(ConninfoError::at_sign_in_host());
         }
+        if let Some(keyword) = settings.with_swallowed_password() {
+            return Err(ConninfoError::new(format!(
+                "the connection string has no value for {keyword}, and takes password=… for one; \
+                 write {keyword}=''"
+            )));
+        }
         service::add_service(&mut settings, env)?;
         settings.add_environment(env);
         refuse_what_cannot_be_honoured(&settings)?;
