@@ -11,6 +11,8 @@ mod choices;
 mod hosts;
 mod parse;
 mod passfile;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod service;
 mod settings;
 #[cfg(test)]

@@ -129,7 +129,7 @@ impl Settings {
     }
 
     /// Everything that is set, for tests.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
         self.0.iter().map(|(&k, v)| (k, v.as_slice()))
     }
