@@ -13,6 +13,8 @@ mod json;
 mod listing;
 mod logging;
 mod manual;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod report;
 mod settings;
 mod terminal;

@@ -26,6 +26,10 @@ impl BootInstant {
     /// The clock exists on every kernel that Rust supports; were it missing, the answer is
     /// [`BootInstant::NEVER`], on which every deadline has passed: nothing is trusted.
     pub(crate) fn now() -> Self {
+        #[cfg(test)]
+        if let Some(pretended) = PRETENDED.get() {
+            return pretended;
+        }
         clock_gettime(BOOT_CLOCK).map_or(Self::NEVER, |t| Self(t.into()))
     }
 
@@ -53,4 +57,18 @@ impl BootInstant {
     pub(crate) const fn left(self, now: Self) -> Duration {
         self.0.saturating_sub(now.0)
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static PRETENDED: std::cell::Cell<Option<BootInstant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Runs `f` on this thread with a clock that stands at `now`: for tests of what reads the clock itself.
+#[cfg(test)]
+pub(crate) fn standing_at<T>(now: BootInstant, f: impl FnOnce() -> T) -> T {
+    let before = PRETENDED.replace(Some(now));
+    let answer = f();
+    PRETENDED.set(before);
+    answer
 }

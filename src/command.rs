@@ -33,6 +33,8 @@ mod tree;
 mod watch;
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 
 pub use run::run_with_locks;

@@ -63,6 +63,9 @@ mod command;
 mod context;
 mod db;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod lease;
 mod rules;
 mod sync;

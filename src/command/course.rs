@@ -6,8 +6,10 @@
 //!        └──lease lost───> stop the tree, then return the loss, whatever the status
 //! ```
 //!
-//! A stop is an order to the guardian: SIGTERM now, SIGKILL at `kill_at`. It is over when the guardian says
-//! that the tree is gone; if it does not say so soon after `kill_at`, dislock kills the tree itself.
+//! A stop is an order to the guardian: SIGTERM now, SIGKILL at `kill_at`. At `kill_at` it is given once
+//! more, since an order makes a guardian go on that somebody has stopped meanwhile. The stop is over when
+//! the guardian says that the tree is gone; if it does not say so soon after `kill_at`, dislock kills the
+//! tree itself.
 //!
 //! Pure: the loop in `supervise` tells it what happened and does what it says.
 
@@ -59,6 +61,8 @@ pub(super) struct Course {
     lost: bool,
     /// The stop that was ordered.
     kill_at: Option<BootInstant>,
+    /// The order was given at `kill_at`, or later.
+    reminded: bool,
     ended: Option<Status>,
     tree_gone: bool,
 }
@@ -71,6 +75,7 @@ impl Course {
             asked_to_end: false,
             lost: false,
             kill_at: None,
+            reminded: false,
             ended: None,
             tree_gone: false,
         }
@@ -125,25 +130,34 @@ impl Course {
         if self.lost {
             let before = self.kill_at.unwrap_or(BootInstant::NEVER);
             if self.kill_at.is_none() || deadlines.kill_at < before {
-                return self.stop(deadlines.kill_at.min(before));
+                return self.stop(now, deadlines.kill_at.min(before));
             }
         } else if let (Some(how), None) = (self.ended, self.kill_at) {
             if !self.asked_to_end {
                 return Step::Return(how.into());
             }
-            return self.stop(now.after(self.kill_grace));
+            return self.stop(now, now.after(self.kill_grace));
         }
-        let give_up = self.kill_at.map(|at| at.after(GUARDIAN_SLACK));
-        match give_up {
-            Some(at) if now >= at => Step::KillTree,
-            Some(at) if self.lost => Step::Wait(at),
-            Some(at) => Step::Wait(at.min(deadlines.stop_at)),
-            None => Step::Wait(deadlines.stop_at),
+        let Some(kill_at) = self.kill_at else {
+            return Step::Wait(deadlines.stop_at);
+        };
+        let give_up = kill_at.after(GUARDIAN_SLACK);
+        if now >= give_up {
+            return Step::KillTree;
+        }
+        if now >= kill_at && !self.reminded {
+            return self.stop(now, kill_at);
+        }
+        let until = if self.reminded { give_up } else { kill_at };
+        match self.lost {
+            true => Step::Wait(until),
+            false => Step::Wait(until.min(deadlines.stop_at)),
         }
     }
 
-    fn stop(&mut self, kill_at: BootInstant) -> Step {
+    fn stop(&mut self, now: BootInstant, kill_at: BootInstant) -> Step {
         self.kill_at = Some(kill_at);
+        self.reminded = now >= kill_at;
         Step::Stop { kill_at }
     }
 }

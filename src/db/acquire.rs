@@ -390,12 +390,13 @@ impl<'a> Acquirer<'a> {
         let patience = (!self.own).then_some(PATIENCE);
         // Read the clock, then act: the row's expiry is never earlier than this instant plus the TTL.
         let sent = BootInstant::now();
-        self.in_doubt = true;
+        let in_doubt_before = std::mem::replace(&mut self.in_doubt, true);
         let statement = store.acquire(client, claimant, slot.as_ref(), lease.as_ref(), patience);
         let answer = connection.answer(limit, statement).await;
+        // An error says nothing of an earlier attempt whose answer was lost.
         self.in_doubt = answer
             .as_ref()
-            .is_err_and(|failure| !failure.is_an_answer());
+            .is_err_and(|failure| in_doubt_before || !failure.is_an_answer());
         let Acquisition {
             now,
             slot: slot_claim,

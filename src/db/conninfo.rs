@@ -11,6 +11,8 @@ mod choices;
 mod hosts;
 mod parse;
 mod passfile;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod service;
 mod settings;
 #[cfg(test)]
@@ -65,6 +67,10 @@ impl ConninfoError {
 
     fn caused(message: &str, cause: impl fmt::Display) -> Self {
         Self(format!("{message}: {cause}"))
+    }
+
+    fn at_sign_in_host() -> Self {
+        Self::new("the host name contains \"@\"; an \"@\" in a password has to be written %40")
     }
 
     /// `None` when the name may be a piece of the password.
@@ -156,6 +162,15 @@ impl Conninfo {
         env: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<Self, ConninfoError> {
         let mut settings = parse::parse(url)?;
+        if parse::has_at_sign_in_hosts(url) {
+            return Err(ConninfoError::at_sign_in_host());
+        }
+        if let Some(keyword) = settings.with_swallowed_password() {
+            return Err(ConninfoError::new(format!(
+                "the connection string has no value for {keyword}, and takes password=… for one; \
+                 write {keyword}=''"
+            )));
+        }
         service::add_service(&mut settings, env)?;
         settings.add_environment(env);
         refuse_what_cannot_be_honoured(&settings)?;

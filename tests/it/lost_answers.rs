@@ -46,6 +46,24 @@ fn an_acquisition_recognises_both_locks_that_it_already_has() {
 }
 
 #[test]
+fn what_a_lost_answer_hid_is_given_back_when_the_next_attempt_fails() {
+    let link = Observed::new();
+    link.proxy.lose_answer(2); // connect, acquire
+    link.database.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+             $$BEGIN RAISE EXCEPTION 'not today' USING ERRCODE = '42501'; END$$;
+         CREATE TRIGGER refuse BEFORE UPDATE ON key_value FOR EACH ROW
+             WHEN (NEW.expire_at > OLD.expire_at) EXECUTE FUNCTION refuse()",
+    );
+
+    let run = Dislock::lease(link.url(), 30.0).run(["echo", "ran"]);
+
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{}", run.stderr);
+    assert!(run.stderr.contains("not today"), "{}", run.stderr);
+    assert!(link.database.lease().unwrap().seconds_left <= 0.0);
+}
+
+#[test]
 fn a_renewal_without_an_answer_is_repeated() {
     let link = Observed::new();
     link.proxy.lose_answer(3); // connect, acquire, renew

@@ -58,15 +58,26 @@ fn the_stop_deadline_stops_once_and_the_tree_has_until_the_kill_deadline() {
         course.next(at(20), until(20, 30)),
         Step::Stop { kill_at: at(30) }
     );
-    let Step::Wait(wake) = course.next(at(20), until(20, 30)) else {
-        panic!("it was stopped already");
-    };
-    assert!(wake > at(30) && wake < at(31));
+    assert_eq!(course.next(at(20), until(20, 30)), Step::Wait(at(30)));
     course.tree_gone();
     assert_eq!(
         course.next(at(21), until(20, 30)),
         Step::Return(Ended::LeaseLost)
     );
+}
+
+#[test]
+fn a_guardian_that_was_stopped_since_the_order_is_woken_for_the_kill() {
+    let mut course = course();
+    course.next(at(20), until(20, 30));
+    assert_eq!(
+        course.next(at(30), until(20, 30)),
+        Step::Stop { kill_at: at(30) }
+    );
+    let Step::Wait(give_up) = course.next(at(30), until(20, 30)) else {
+        panic!("it was woken already");
+    };
+    assert!(give_up > at(30) && give_up < at(31));
 }
 
 #[test]

@@ -154,9 +154,7 @@ fn place(name: Option<String>, address: Option<String>) -> Result<Place, Conninf
         None => Ok(Place::DefaultSocket),
         Some(name) if name.starts_with(['/', '@']) => Ok(Place::Socket(name)),
         // Not for libpq, but nothing such can be resolved, and it would be shown in messages.
-        Some(name) if name.contains('@') => Err(ConninfoError::new(
-            "the host name contains \"@\"; an \"@\" in a password has to be written %40",
-        )),
+        Some(name) if name.contains('@') => Err(ConninfoError::at_sign_in_host()),
         Some(name) => Ok(Place::Tcp {
             name: Some(name),
             address: None,

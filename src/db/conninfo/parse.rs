@@ -25,6 +25,18 @@ pub(super) fn parse(string: &str) -> Result<Settings, ConninfoError> {
     Ok(settings)
 }
 
+/// Whether a URL has an `@` where its hosts are, after the one that ends the credentials. To libpq that may
+/// be the name of a socket, which could be written `%40` as well; more likely all before it belongs to a
+/// password.
+pub(super) fn has_at_sign_in_hosts(string: &str) -> bool {
+    let Some(rest) = SCHEMES.iter().find_map(|s| string.strip_prefix(s)) else {
+        return false;
+    };
+    let (credentials, rest) = split_credentials(rest);
+    let hosts = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
+    credentials.is_some() && hosts.contains('@')
+}
+
 /// The old `requiressl` still means what it did.
 fn store(settings: &mut Settings, keyword: &str, value: Vec<u8>) -> bool {
     if keyword == "requiressl" {
@@ -44,23 +56,25 @@ fn is_option_name(word: &str) -> bool {
 
 // --- postgresql://[user[:password]@][host][:port][,…][/dbname][?option=value&…]
 
-/// `rest` is what follows the scheme.
+/// Splits `user[:password]@` off what follows the scheme.
 ///
 /// The first `@` before any `/` ends the credentials, wherever libpq's grammar would have allowed
 /// more: that is why an `@` or `/` in a password has to be percent-encoded.
+fn split_credentials(rest: &str) -> (Option<&str>, &str) {
+    let first = rest.find(['@', '/']);
+    match first.filter(|&i| rest[i..].starts_with('@')) {
+        Some(at) => (Some(&rest[..at]), &rest[at + 1..]),
+        None => (None, rest),
+    }
+}
+
+/// `rest` is what follows the scheme.
 fn parse_url(rest: &str, settings: &mut Settings) -> Result<(), ConninfoError> {
-    let mut rest = rest;
-    if let Some(at) = rest
-        .find(['@', '/'])
-        .filter(|&i| rest[i..].starts_with('@'))
-    {
-        let (user, password) = match rest[..at].split_once(':') {
-            Some((user, password)) => (user, password),
-            None => (&rest[..at], ""),
-        };
+    let (credentials, rest) = split_credentials(rest);
+    if let Some(credentials) = credentials {
+        let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
         set_part(settings, "user", user)?;
         set_part(settings, "password", password)?;
-        rest = &rest[at + 1..];
     }
 
     let (hosts, ports, after) = split_hosts(rest)?;

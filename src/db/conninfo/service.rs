@@ -62,7 +62,7 @@ fn files(env: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
 }
 
 /// Reads the first section of that name; false when there is none.
-fn add_section(
+pub(super) fn add_section(
     settings: &mut Settings,
     service: &str,
     content: &[u8],

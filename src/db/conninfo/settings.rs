@@ -121,8 +121,15 @@ impl Settings {
             .map(|value| OsString::from_vec(value.to_vec()).into())
     }
 
+    /// The option that has `password=…` for its value: in `user= password=x` that is what libpq reads.
+    pub(super) fn with_swallowed_password(&self) -> Option<&'static str> {
+        let mut others = self.0.iter().filter(|(keyword, _)| **keyword != "password");
+        let (keyword, _) = others.find(|(_, value)| value.starts_with(b"password="))?;
+        Some(keyword)
+    }
+
     /// Everything that is set, for tests.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
         self.0.iter().map(|(&k, v)| (k, v.as_slice()))
     }

@@ -424,7 +424,8 @@ fn a_target_is_described_without_its_password() {
 fn no_message_contains_the_password_or_a_piece_of_it() {
     const PIECES: [&str; 2] = ["hunter", "secret"];
     for separator in [
-        "", "@", "/", ":", "?", "#", "%", "%2", "%00", " ", "'", "\\", "=", "&", ",", "[",
+        "", "@", "@@", "@,@", "@a,", "/", ":", "?", "#", "%", "%2", "%00", " ", "'", "\\", "=",
+        "&", ",", "[",
     ] {
         let password = format!("hunter{separator}secret");
         for string in [
@@ -445,6 +446,8 @@ fn no_message_contains_the_password_or_a_piece_of_it() {
             format!("host=h password='{password}' sslmode"),
             format!("host=h password='{password}' nonsense=1"),
             format!("host=h user=me {password}"),
+            format!("host=h user= password={password}"),
+            format!("host= password={password} user=me"),
             format!("postgresql://h/app?password={password}"),
             format!("postgresql://h/app?user=me&password={password}&x=1"),
         ] {
