@@ -4,8 +4,8 @@
 //!     scripts/with-postgres cargo bench -- pairs renewals      # some
 //!     scripts/with-postgres cargo bench -- many 10000 600      # leases, seconds
 //!
-//! Lines are tab-separated: group, subject, measure, value, and the ratio to the group's first subject.
-//! What is not installed is left out. `DISLOCK_PYTHON` names the Python original's program.
+//! `report` explains the lines that it prints. What is not installed is skipped, with a line saying so.
+//! `DISLOCK_PYTHON` names the Python original's program.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,56 +15,50 @@
     reason = "a benchmark is a program for developers"
 )]
 
-#[cfg(target_os = "linux")]
-mod commands;
-#[cfg(target_os = "linux")]
-mod library;
-#[cfg(target_os = "linux")]
-#[path = "../../tests/it/support/proxy.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod proxy;
-#[cfg(target_os = "linux")]
+mod cost;
+mod herd;
+mod leases;
+mod pairs;
 mod report;
-#[cfg(target_os = "linux")]
-#[path = "../../tests/it/support/wait.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod wait;
+mod single_runs;
+/// What the tests stand on.
+#[path = "../../tests/it"]
+#[allow(dead_code, unused_imports, reason = "the tests use the rest")]
+mod it {
+    pub(crate) mod support;
+}
 
-#[cfg(not(target_os = "linux"))]
-fn main() {}
+use it::support;
 
-#[cfg(target_os = "linux")]
 fn main() {
     // Cargo adds an option of its own.
     let words: Vec<String> = std::env::args()
         .skip(1)
-        .filter(|w| w != "--bench")
+        .filter(|word| word != "--bench")
         .collect();
-    if words.first().is_some_and(|word| word == "--children") {
-        return commands::run_children(&words[1..]);
-    }
-    let url = std::env::var("DATABASE_URL").expect("DATABASE_URL; use scripts/with-postgres");
-    let wants = |name: &str| words.is_empty() || words.iter().any(|word| word == name);
-    if wants("cli") {
-        commands::compare(&url);
-    }
-    if wants("round-trips") {
-        commands::round_trips(&url);
-    }
-    if wants("herd") {
-        commands::herd(&url);
-    }
-    if wants("pairs") {
-        library::pairs(&url);
-    }
-    if wants("renewals") {
-        for leases in [1, 100, 10_000] {
-            library::keep("renewals", &url, leases, 25);
-        }
+    if words.first().is_some_and(|word| word == cost::PARENT) {
+        return cost::be_parent(&words[1..]);
     }
     if let Some(at) = words.iter().position(|word| word == "many") {
-        let number = |n: usize| words.get(at + n).and_then(|word| word.parse::<u32>().ok());
-        let (leases, seconds) = (number(1).unwrap_or(10_000), number(2).unwrap_or(600));
-        library::keep("many", &url, leases, seconds);
+        let number = |n: usize| words.get(at + n).and_then(|word| word.parse().ok());
+        let (held, seconds) = (number(1).unwrap_or(10_000), number(2).unwrap_or(600));
+        return leases::many(held, seconds);
+    }
+    let groups: [(&str, fn()); 6] = [
+        ("cli", single_runs::on_this_machine),
+        ("link", single_runs::over_a_slow_link),
+        ("herd", herd::one_tick),
+        ("pairs", pairs::pairs_of_statements),
+        ("renewals", leases::renewals),
+        ("fillfactor", leases::fillfactor),
+    ];
+    let unknown = |word: &&String| groups.iter().all(|(name, _)| name != word);
+    if let Some(word) = words.iter().find(unknown) {
+        panic!("no group {word}: see the top of benches/compare/main.rs");
+    }
+    for (name, measure) in groups {
+        if words.is_empty() || words.iter().any(|word| word == name) {
+            measure();
+        }
     }
 }

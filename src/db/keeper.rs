@@ -98,8 +98,14 @@ impl Clone for Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.shared.census().handles -= 1;
-        self.shared.changed.notify_one();
+        let last = {
+            let mut census = self.shared.census();
+            census.handles -= 1;
+            census.handles == 0
+        };
+        if last {
+            self.shared.changed.notify_one();
+        }
     }
 }
 
@@ -121,7 +127,15 @@ impl Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        self.0.shared.census().operations -= 1;
+        let shared = &self.0.shared;
+        let last = {
+            let mut census = shared.census();
+            census.operations -= 1;
+            census.operations == 0
+        };
+        if last {
+            shared.changed.notify_one();
+        }
     }
 }
 

@@ -446,3 +446,25 @@ fn holder(row: &Row, at: usize) -> SqlResult<Option<Holder>> {
         expire_at: row.try_get(at + 1)?,
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::LockContext;
+
+    #[test]
+    fn benchmark_has_others_send_the_statements_that_are_sent_here() {
+        let words = |sql: &str| -> Vec<String> {
+            let spaced = sql.replace('"', "").replace('(', " ( ").replace(')', " ) ");
+            spaced.split_whitespace().map(str::to_owned).collect()
+        };
+        let ctx = LockContext::builder("postgresql://app@db/app", "k")
+            .build_with(&|_| None)
+            .unwrap();
+        let store = Store::new(&ctx.settings().table);
+        let acquire = include_str!("../../benches/compare/acquire.sql");
+        assert_eq!(words(acquire), words(&store.acquire_lease));
+        let release = include_str!("../../benches/compare/release.sql");
+        assert_eq!(words(release), words(&store.expire));
+    }
+}

@@ -8,6 +8,7 @@ use dislock::{LeaseLock, LockContext, LockContextBuilder, LockStrategy, Schedule
 
 use crate::support::database::Database;
 use crate::support::proxy::Proxy;
+use crate::support::server::Server;
 use crate::support::wait::{self, eventually};
 
 fn builder(database: &Database, key: &str) -> LockContextBuilder {
@@ -60,6 +61,24 @@ fn thousands_of_leases_are_kept_over_one_connection_by_hot_updates() {
     eventually("renewals are counted as HOT updates", || {
         database.value(hot) == "t"
     });
+}
+
+#[test]
+fn every_renewal_of_a_batch_is_a_hot_update() {
+    // A vacuum may keep old row versions from being reused for a moment.
+    let server = Server::with_settings("autovacuum = off");
+    let database = server.database();
+    let _leases: Vec<LeaseLock> = (0..300)
+        .map(|n| lease(&database, &format!("job-{n}"), 6.0))
+        .collect();
+
+    let updates = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables \
+                   WHERE relname = 'key_value' AND n_tup_upd >= 1500";
+    let counts = wait::value("renewals are counted", wait::SOON, || {
+        database.sql(updates).pop()
+    });
+
+    assert_eq!(counts[0], counts[1]);
 }
 
 #[test]
