@@ -244,8 +244,8 @@ impl<'a> Acquirer<'a> {
         .await
         {
             Ok(listeners) => {
-                self.listeners = Some(listeners);
-                true
+                self.listeners = listeners;
+                self.listeners.is_some()
             }
             // Whatever it is, asking again will show it, or do without.
             Err(_) => false,

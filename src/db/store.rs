@@ -231,8 +231,14 @@ impl Store {
         Ok((holder(&row, 1)?, now(&row)?))
     }
 
-    /// Subscribes to announcements, see [`channel`]. Where that does not work, behind a connection
-    /// pooler, it does no harm either.
+    /// The process of the server that this statement has met.
+    pub(crate) async fn backend(&self, client: &Client) -> SqlResult<i32> {
+        let sql = "SELECT pg_backend_pid()";
+        client.query_typed_one(sql, &[]).await?.try_get(0)
+    }
+
+    /// Subscribes to announcements, see [`channel`]. Not through a pooler: the subscription would be
+    /// that of a session that others use.
     pub(crate) async fn listen(&self, client: &Client, channel: &str) -> SqlResult<()> {
         client
             .execute_typed(&format!("LISTEN \"{channel}\""), &[])

@@ -1,5 +1,6 @@
 //! The async twin: futures that are dropped, runtimes that are blocked or end, guarded futures.
 
+use std::pin::pin;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 use crate::support::database::Database;
+use crate::support::pooler::Pooler;
+use crate::support::server::Server;
 use crate::support::wait::eventually;
 
 const LEASE: [LockStrategy; 1] = [LockStrategy::Lease];
@@ -124,6 +127,34 @@ fn dropping_a_wait_ends_it() {
         sql(&database, "DELETE FROM key_value");
         sleep(Duration::from_secs(2)).await;
         assert!(outside(|| database.lease()).is_none());
+    });
+}
+
+#[test]
+fn release_is_found_by_looking_through_a_pooler() {
+    let server = Server::start();
+    let database = server.database();
+    let pooler = Pooler::start(&server);
+    let holder = context(&database, 30);
+    let waiter = LockContext::builder(pooler.url(&database), "job");
+    let waiter = waiter.wait(Duration::MAX).build().unwrap();
+    current_thread().block_on(async {
+        let holder = LeaseLock::acquire(&holder).await.unwrap();
+        let mut waiting = pin!(LeaseLock::acquire(&waiter));
+        let begun = timeout(Duration::from_secs(2), waiting.as_mut()).await;
+        assert!(begun.is_err());
+        let listening = || {
+            pooler
+                .sql(&database, "SELECT pg_listening_channels()")
+                .len()
+        };
+        assert_eq!(outside(listening), 0);
+        let released = Instant::now();
+        holder.release().await.unwrap();
+        let lease = waiting.await.unwrap();
+        let late = released.elapsed();
+        assert!(late < Duration::from_millis(1500), "{late:?}");
+        lease.release().await.unwrap();
     });
 }
 
@@ -272,7 +303,7 @@ fn command_runs_under_a_lease() {
 fn without_a_runtime_there_is_an_error_and_no_panic() {
     let database = Database::new();
     let ctx = context(&database, 30);
-    let mut acquiring = std::pin::pin!(LeaseLock::acquire(&ctx));
+    let mut acquiring = pin!(LeaseLock::acquire(&ctx));
     let mut task = std::task::Context::from_waker(std::task::Waker::noop());
     let outcome = acquiring.as_mut().poll(&mut task);
     let std::task::Poll::Ready(Err(error)) = outcome else {
