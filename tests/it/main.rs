@@ -25,6 +25,7 @@ mod documents;
 mod events;
 mod faults;
 mod fencing;
+mod forking;
 mod harness;
 mod help;
 mod herd;
