@@ -5,6 +5,11 @@
 //! statement recognises a row that an earlier, unanswered attempt has written. A statement whose
 //! answer never came leaves the acquisition *in doubt*: it may have written rows, so they are given
 //! back before the attempt is reported as failed.
+//!
+//! Such a statement may still be on its way, on a network that is silent. What gives its rows back is
+//! sent after it over the same connection, so that it is done after it whenever they arrive. That cannot
+//! be for an attempt that was followed by another one, over a new connection: if the first one arrives
+//! when all is over, its row stays until its TTL is.
 
 mod attempt;
 
@@ -21,7 +26,7 @@ use super::failure::Failure;
 use super::keeper::Keeper;
 use super::listeners::Subscription;
 use super::shared::SharedConnection;
-use super::store::OwnRow;
+use super::store::{OwnRow, Touched};
 use super::timestamp::RowTime;
 use crate::clock::BootInstant;
 use crate::context::{LockContext, Plan};
@@ -32,6 +37,8 @@ use crate::rules::retry::{Backoff, FailureClass, wait_pause};
 const SINGLE_ATTEMPT: Duration = Duration::from_secs(10);
 /// For giving rows back that an abandoned statement may have written.
 const GIVE_BACK: Duration = Duration::from_secs(2);
+/// The part of that for the connection over which it was sent.
+const GIVE_BACK_BEHIND: Duration = Duration::from_millis(500);
 
 /// The rows that were taken, and the connection that took them if it is of no use to others.
 #[derive(Debug)]
@@ -123,21 +130,38 @@ impl<'a> Acquirer<'a> {
         if !self.in_doubt && self.slot_until.is_none() {
             return;
         }
-        // On a shared connection whatever comes later is done later.
-        if self.in_doubt && self.own {
-            if let Some(connection) = self.connection.take() {
-                connection.give_up();
-            }
-        }
         let row = |key| OwnRow {
             key,
             value: Arc::clone(&self.value),
         };
         let rows = vec![row(self.ctx.schedule_key()), row(self.ctx.lease_key())];
-        let expiry = self.keeper.operations().expire(self.ctx, rows, GIVE_BACK);
+        let mut limit = GIVE_BACK;
+        if self.own {
+            if self.give_back_behind(&rows).await {
+                return;
+            }
+            limit -= GIVE_BACK_BEHIND;
+        }
+        // On the shared connection whatever comes later is done later, too.
+        let expiry = self.keeper.operations().expire(self.ctx, rows, limit);
         if let Err(error) = expiry.await {
             log::warn!("could not give back what may have been locked: {error:#}");
         }
+    }
+
+    /// Gives back over the connection of its own, if there is one; answers whether that is done. If it is
+    /// not, the statement stays under way: a cancel request might meet it instead of what it undoes.
+    async fn give_back_behind(&mut self, rows: &[OwnRow]) -> bool {
+        let Some(connection) = &self.connection else {
+            return false;
+        };
+        let expiry = self.keeper.store().expire(connection.client(), rows, false);
+        let answer = connection.answer(GIVE_BACK_BEHIND, expiry).await;
+        let done = answer.is_ok_and(|touched| !touched.contains(&Touched::Locked));
+        if !done {
+            self.connection = None;
+        }
+        done
     }
 
     async fn acquire_or_wait(&mut self) -> Result<Acquired> {

@@ -116,6 +116,80 @@ fn dropping_an_acquisition_at_any_point_leaves_nothing_locked() {
     });
 }
 
+/// The statement was sent, and its release after it; both arrive long after the release that went over
+/// another connection.
+#[test]
+fn acquisition_that_arrives_late_is_followed_by_its_release() {
+    let server = Server::start();
+    let database = server.database();
+    let proxy = database.proxy();
+    proxy.silence_after(1); // connect
+    let url = format!(
+        "postgresql://postgres@127.0.0.1:{},127.0.0.1:{}/{}?sslmode=disable",
+        proxy.port(),
+        server.port(),
+        database.name()
+    );
+    let ctx = LockContext::builder(url, "job").ttl(Duration::from_secs(600));
+    let ctx = ctx.build().unwrap();
+    let sessions = |what: &str| {
+        let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                     AND application_name LIKE 'dislock:%'";
+        outside(|| database.value(&format!("{query} {what}")))
+    };
+    multi_thread().block_on(async {
+        let acquiring = LeaseLock::acquire(&ctx);
+        assert!(
+            timeout(Duration::from_millis(300), acquiring)
+                .await
+                .is_err()
+        );
+        eventually("it is given back over another connection", || {
+            sessions("AND query LIKE 'WITH due%' AND state = 'idle'") == "1"
+        });
+        assert_eq!(outside(|| database.rows()), 0);
+
+        proxy.heal();
+
+        eventually("it has arrived", || outside(|| database.rows()) > 0);
+        eventually("it is given back", || is_free(&database));
+        eventually("no connection is left", || sessions("") == "0");
+    });
+}
+
+#[test]
+fn acquisition_that_was_dropped_while_its_row_was_locked_is_given_back() {
+    let database = Database::new();
+    database.put("cronjob-lock:lease:job", "somebody", -1.0);
+    let ctx = context(&database, 600);
+    let mut dba = database.session();
+    dba.sql("BEGIN; SELECT 1 FROM key_value FOR UPDATE");
+    multi_thread().block_on(async {
+        let acquiring = LeaseLock::acquire(&ctx);
+        assert!(
+            timeout(Duration::from_millis(300), acquiring)
+                .await
+                .is_err()
+        );
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                       AND application_name LIKE 'dislock:%' AND wait_event_type = 'Lock'";
+        eventually("it waits for the lock", || {
+            outside(|| database.value(waiting)) == "1"
+        });
+        let left = Instant::now() + Duration::from_secs(3);
+        eventually("nobody tries to give it back any more", || {
+            Instant::now() > left
+        });
+
+        outside(|| drop(dba.sql("COMMIT")));
+
+        eventually("it is done", || outside(|| database.value(waiting)) == "0");
+        eventually("it is given back", || is_free(&database));
+        let somebody = LeaseLock::acquire(&ctx).await.unwrap();
+        somebody.release().await.unwrap();
+    });
+}
+
 #[test]
 fn dropping_a_wait_ends_it() {
     let database = Database::new();
