@@ -66,7 +66,7 @@ pub(crate) struct Acquirer<'a> {
     own: bool,
     /// The permission to have a connection of one's own because of a locked row.
     detour: Option<OwnedSemaphorePermit>,
-    /// The end of the slot that is asked for, once it is known.
+    /// The end of the slot that is asked for, once the database's clock has told.
     slot_end: Option<Timestamp>,
     /// In which the schedule is read, once it is known.
     zone: Option<TimeZone>,
@@ -184,7 +184,7 @@ impl<'a> Acquirer<'a> {
                         token,
                     });
                 }
-                Answer::SlotOver => {}
+                Answer::SlotUnknown => {}
                 Answer::SlotBusy(busy) => return Err(Kind::NotAcquired(busy).into()),
                 Answer::LeaseBusy(busy, expires_in) => {
                     self.wait(busy, expires_in, wait_until).await?;

@@ -9,15 +9,16 @@
 mod statements;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-use self::statements::Statements;
+use self::statements::{Statements, ZONE};
 use super::timestamp::{RowTime, system_time};
 use crate::context::TableName;
+use crate::rules::slot::Candidates;
 
 type SqlResult<T> = Result<T, tokio_postgres::Error>;
 
@@ -41,8 +42,10 @@ pub(crate) struct DatabaseClock {
 #[derive(Clone, Debug)]
 pub(crate) struct SlotRow {
     pub(crate) key: String,
-    /// When the slot ends.
-    pub(crate) end: Timestamp,
+    /// When the slot may end; the database picks by its clock.
+    pub(crate) ends: Candidates,
+    /// The candidates are right in a session with one of these time zones only; in any when `None`.
+    pub(crate) zones: Option<&'static [&'static str]>,
     pub(crate) tolerance: Duration,
 }
 
@@ -94,12 +97,21 @@ pub(crate) struct Claimant<'a> {
     pub(crate) fence_key: &'a str,
 }
 
+/// What became of a slot that was asked for.
+#[derive(Clone, Debug)]
+pub(crate) enum SlotAnswer {
+    /// It was among the candidates.
+    Known(Claim),
+    /// It was not, so nothing was asked for; the clock tells which one it is.
+    Unknown(DatabaseClock),
+}
+
 /// The answer to an acquisition of a slot, a lease or both.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquisition {
     /// The database's clock when the statement started.
     pub(crate) now: Timestamp,
-    pub(crate) slot: Option<Claim>,
+    pub(crate) slot: Option<SlotAnswer>,
     /// Not asked for, or not reached because the slot was refused, when `None`.
     pub(crate) lease: Option<Claim>,
     /// The fencing token, when all that was asked for was taken.
@@ -115,14 +127,9 @@ impl Store {
 
     /// The database's time and zone.
     pub(crate) async fn clock(&self, client: &Client) -> SqlResult<DatabaseClock> {
-        let sql = "SELECT NOW(), current_setting('TimeZone'), \
-                   EXTRACT(TIMEZONE FROM NOW())::integer";
-        let row = client.query_typed_one(sql, &[]).await?;
-        Ok(DatabaseClock {
-            now: now(&row)?,
-            zone: row.try_get(1)?,
-            utc_offset: row.try_get(2)?,
-        })
+        let sql = format!("SELECT NOW(), {ZONE}");
+        let row = client.query_typed_one(&sql, &[]).await?;
+        clock(&row, now(&row)?, 1)
     }
 
     /// Takes the rows asked for, or learns who has them. A lease is tried only if the slot, when one
@@ -137,15 +144,23 @@ impl Store {
         patience: Option<Duration>,
     ) -> SqlResult<Acquisition> {
         let patience = patience.map(|limit| format!("{}ms", limit.as_millis()));
-        let end = slot.map(|slot| system_time(slot.end));
+        let ends = slot.map(|slot| &slot.ends);
+        let ticks: Vec<SystemTime> = ends
+            .into_iter()
+            .flat_map(|ends| ends.ticks.iter().copied().map(system_time))
+            .collect();
+        let from = ends.and_then(|ends| ends.from).map(system_time);
+        let zones = slot.and_then(|slot| slot.zones);
         let tolerance = slot.map_or(0.0, |slot| slot.tolerance.as_secs_f64());
         let ttl = lease.map_or(0.0, |lease| lease.ttl.as_secs_f64());
         let mut params: Vec<(&(dyn ToSql + Sync), Type)> =
             vec![(&claimant.value, Type::TEXT), (&patience, Type::TEXT)];
-        if let (Some(slot), Some(end)) = (slot, &end) {
+        if let Some(slot) = slot {
             params.push((&slot.key, Type::TEXT));
-            params.push((end, Type::TIMESTAMPTZ));
+            params.push((&ticks, Type::TIMESTAMPTZ_ARRAY));
             params.push((&tolerance, Type::FLOAT8));
+            params.push((&from, Type::TIMESTAMPTZ));
+            params.push((&zones, Type::TEXT_ARRAY));
         }
         if let Some(lease) = lease {
             params.push((&lease.key, Type::TEXT));
@@ -160,13 +175,21 @@ impl Store {
         let row = client.query_typed_one(sql, &params).await?;
         let now = now(&row)?;
         let slot = match slot {
-            Some(slot) => Some(claim(&row, FIRST_CLAIM, expired_by(now, slot.tolerance))?),
+            Some(_) if !row.try_get::<_, bool>(SLOT_IS_KNOWN)? => {
+                Some(SlotAnswer::Unknown(clock(&row, now, SLOT_IS_KNOWN + 1)?))
+            }
+            Some(slot) => {
+                let expired_by = expired_by(now, slot.tolerance);
+                Some(SlotAnswer::Known(claim(&row, SLOT_CLAIM, expired_by)?))
+            }
             None => None,
         };
         let lease = match (&slot, lease) {
-            (_, None) | (Some(Claim::Refused(_)), _) => None,
-            (None, Some(_)) => Some(claim(&row, FIRST_CLAIM, now)?),
-            (Some(Claim::Taken(_)), Some(_)) => Some(claim(&row, SECOND_CLAIM, now)?),
+            (None, Some(_)) => Some(claim(&row, ONLY_LEASE_CLAIM, now)?),
+            (Some(SlotAnswer::Known(Claim::Taken(_))), Some(_)) => {
+                Some(claim(&row, LEASE_CLAIM, now)?)
+            }
+            (Some(_), Some(_)) | (_, None) => None,
         };
         let token = row.try_get(1)?;
         Ok(Acquisition {
@@ -278,10 +301,12 @@ fn touched(row: &Row) -> SqlResult<Touched> {
     })
 }
 
-/// Where the first claim of an acquisition's row begins, after `NOW()` and the token.
-const FIRST_CLAIM: usize = 2;
-/// Where the second one begins.
-const SECOND_CLAIM: usize = 5;
+/// Columns of an acquisition's row, after `NOW()` and the token. With a slot: whether it is known, the
+/// two of [`ZONE`], the three of its claim, and of the lease's; without one, the lease's only.
+const SLOT_IS_KNOWN: usize = 2;
+const SLOT_CLAIM: usize = 5;
+const LEASE_CLAIM: usize = 8;
+const ONLY_LEASE_CLAIM: usize = 2;
 
 fn now(row: &Row) -> SqlResult<Timestamp> {
     // Far from the ends of the calendar: a clock that says otherwise gets an instant that is over.
@@ -289,6 +314,15 @@ fn now(row: &Row) -> SqlResult<Timestamp> {
         RowTime::At(now) => now,
         RowTime::Past => Timestamp::MIN,
         RowTime::Never => Timestamp::MAX,
+    })
+}
+
+/// Reads the columns of [`ZONE`] from column `at` on.
+fn clock(row: &Row, now: Timestamp, at: usize) -> SqlResult<DatabaseClock> {
+    Ok(DatabaseClock {
+        now,
+        zone: row.try_get(at)?,
+        utc_offset: row.try_get(at + 1)?,
     })
 }
 

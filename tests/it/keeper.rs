@@ -227,11 +227,11 @@ fn schedule_lock_leaves_no_connection_behind() {
     wait::value("it is closed", Duration::from_secs(1), || {
         (connections(&database) == 0).then_some(())
     });
-    assert_eq!(proxy.round_trips(), 3);
+    assert_eq!(proxy.round_trips(), 2);
 }
 
 #[test]
-fn both_locks_are_taken_over_one_connection_in_five_round_trips_with_the_release() {
+fn both_locks_are_taken_over_one_connection_in_four_round_trips_with_the_release() {
     let database = Database::new();
     let proxy = database.proxy();
     let ctx = counted(&database, &proxy)
@@ -246,7 +246,7 @@ fn both_locks_are_taken_over_one_connection_in_five_round_trips_with_the_release
     })
     .unwrap();
 
-    assert_eq!(proxy.round_trips(), 5);
+    assert_eq!(proxy.round_trips(), 4);
 }
 
 #[test]

@@ -43,6 +43,7 @@ mod schema;
 mod secrets;
 mod signals;
 mod slot;
+mod slot_choice;
 mod standby;
 mod strategies;
 mod support;

@@ -1,4 +1,9 @@
-//! One attempt to take the rows: connect, ask for the slot's end, insert, and what the answer means.
+//! One attempt to take the rows: connect, insert, and what the answer means.
+//!
+//! Which slot it is, the database's clock says. So as not to ask for the time first, the statement
+//! carries the ends of the slots around the time by our own clock, read in the zone that the schedule
+//! has or most servers have, and picks by itself. Where none of them fits, nothing was written, the answer
+//! tells time and zone, and the next attempt carries the one that is right.
 
 use std::time::Duration;
 
@@ -12,12 +17,15 @@ use crate::db::failure::Failure;
 use crate::db::operations::PATIENCE;
 use crate::db::shared::SharedConnection;
 use crate::db::store::{
-    Acquisition, Claim, Claimant, Holder, LeaseRow, SlotRow, Store, expired_by,
+    Acquisition, Claim, Claimant, Holder, LeaseRow, SlotAnswer, SlotRow, Store, expired_by,
 };
 use crate::db::timestamp::{RowTime, system_time};
 use crate::error::{Busy, Error};
 use crate::rules::lease::LeaseTerm;
-use crate::rules::slot;
+use crate::rules::slot::{self, Candidates};
+
+/// What servers call the zone that most of them are in.
+const UTC_NAMES: &[&str] = &["UTC", "Etc/UTC", "GMT"];
 
 /// What the database said.
 pub(super) enum Answer {
@@ -26,8 +34,8 @@ pub(super) enum Answer {
         sent: BootInstant,
         token: i64,
     },
-    /// The slot ended before its row could be written.
-    SlotOver,
+    /// It was not among the slots that were asked for; from here on it is known.
+    SlotUnknown,
     SlotBusy(Busy),
     /// With the time left until the row expires, by the database's clock.
     LeaseBusy(Busy, Option<Duration>),
@@ -48,22 +56,14 @@ impl Acquirer<'_> {
         let connection = self.connection.insert(connection).clone();
         let client = connection.client();
         let slot = if self.plan.schedule && self.slot_until.is_none() {
-            let end = match self.slot_end {
-                Some(end) => end,
-                None => {
-                    let clock = connection.answer(limit, store.clock(client)).await?;
-                    let zone = match self.zone.take() {
-                        Some(zone) => zone,
-                        None => slot::session_zone(&clock.zone, clock.utc_offset, jiff::tz::db())
-                            .map_err(|e| Error::database(e.to_string()))?,
-                    };
-                    let end = settings.slot_end(self.zone.insert(zone), clock.now)?;
-                    *self.slot_end.insert(end)
-                }
-            };
+            let zone = self.zone.clone().unwrap_or(TimeZone::UTC);
             Some(SlotRow {
                 key: self.ctx.schedule_key(),
-                end,
+                ends: match self.slot_end {
+                    Some(end) => Candidates::only(end),
+                    None => settings.slot_candidates(&zone, Timestamp::now())?,
+                },
+                zones: self.zone.is_none().then_some(UTC_NAMES),
                 tolerance: settings.slot_tolerance,
             })
         } else {
@@ -95,17 +95,21 @@ impl Acquirer<'_> {
             token,
         } = answer?;
         match (slot, slot_claim) {
-            (Some(row), Some(Claim::Refused(_))) if slot::is_over(row.end, now, row.tolerance) => {
-                // The statement's own clock says which slot it is now.
-                let zone = self.zone.clone().unwrap_or(TimeZone::UTC);
-                self.slot_end = Some(settings.slot_end(&zone, now)?);
-                return Ok(Answer::SlotOver);
+            (Some(_), Some(SlotAnswer::Unknown(clock))) => {
+                let zone = match self.zone.take() {
+                    Some(zone) => zone,
+                    None => slot::session_zone(&clock.zone, clock.utc_offset, jiff::tz::db())
+                        .map_err(|e| Error::database(e.to_string()))?,
+                };
+                let end = settings.slot_end(self.zone.insert(zone), clock.now)?;
+                self.slot_end = Some(end);
+                return Ok(Answer::SlotUnknown);
             }
-            (Some(row), Some(Claim::Refused(holder))) => {
+            (Some(row), Some(SlotAnswer::Known(Claim::Refused(holder)))) => {
                 let busy = busy(store, &connection, limit, row.key, holder, row.tolerance).await?;
                 return Ok(Answer::SlotBusy(busy));
             }
-            (_, Some(Claim::Taken(until))) => self.slot_until = Some(until),
+            (_, Some(SlotAnswer::Known(Claim::Taken(until)))) => self.slot_until = Some(until),
             (None, _) | (Some(_), None) => {}
         }
         let lease_until = match (lease, lease_claim) {

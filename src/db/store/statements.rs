@@ -10,6 +10,14 @@ const PATIENCE: &str =
 /// must not forget who holds a lock, nor until when.
 const DURABLE: &str = "set_config('synchronous_commit', CASE current_setting('synchronous_commit')
      WHEN 'off' THEN 'local' ELSE current_setting('synchronous_commit') END, true) IS NOT NULL";
+/// In which zone the session reads the time: its name, and its offset from UTC now, in seconds.
+pub(super) const ZONE: &str = "current_setting('TimeZone'), EXTRACT(TIMEZONE FROM NOW())::integer";
+/// The end of the slot that this moment belongs to, if it is among the candidates `$4`: the first of them
+/// after `NOW()` and the tolerance, if that is not before `$6`, in one of the time zones `$7`.
+const SLOT_END: &str = "SELECT min(tick) AS tick FROM unnest($4) AS tick
+     WHERE tick > NOW() + $5 * INTERVAL '1 second'
+       AND COALESCE($6 <= NOW() + $5 * INTERVAL '1 second', true)
+       AND COALESCE(current_setting('TimeZone') = ANY ($7), true)";
 /// What became of a row that is due.
 const TOUCHED: &str = "touched.expire_at, seen.key IS NOT NULL";
 /// Wakes those who wait for a row that has been given up.
@@ -31,10 +39,11 @@ impl Statements {
     pub(super) fn new(table: &TableName) -> Self {
         let table = table.sql();
         // A retried acquisition whose first answer was lost finds its own value, and has the row.
-        // The row of a slot that is over by now must not be written: it would exclude nobody.
+        // The row of a slot that is over by now is not written, as it would exclude nobody: its end is
+        // no candidate any more.
         let slot = format!(
             "INSERT INTO {table} AS held (key, value, expire_at)
-             SELECT $3, $1, $4 WHERE $4 > NOW() + $5 * INTERVAL '1 second' AND {PATIENCE} AND {DURABLE}
+             SELECT $3, $1, tick FROM slot_end WHERE tick IS NOT NULL AND {PATIENCE} AND {DURABLE}
              ON CONFLICT (key) DO UPDATE
              SET value = EXCLUDED.value, expire_at = EXCLUDED.expire_at
              WHERE held.expire_at <= NOW() + $5 * INTERVAL '1 second'
@@ -72,6 +81,7 @@ impl Statements {
         let seen =
             |alias: &str, key: &str| format!("LEFT JOIN {table} AS {alias} ON {alias}.key = {key}");
         let answer = "SELECT NOW(), (SELECT token FROM fence)";
+        let slot_answer = format!("{answer}, (SELECT tick IS NOT NULL FROM slot_end), {ZONE}");
         // Rows of ours are locked before they are changed, and one that somebody else has locked is
         // left out: it must not keep the others waiting.
         let free = |more: &str| {
@@ -97,8 +107,9 @@ impl Statements {
             "SELECT * FROM unnest($1, $2, $3) WITH ORDINALITY AS due(key, value, channel, n)";
         Self {
             acquire_slot: format!(
-                "WITH slot AS ({slot}), fence AS ({}) {answer}, {} FROM (SELECT 1) AS one {}",
-                fence("$6", "slot"),
+                "WITH slot_end AS ({SLOT_END}), slot AS ({slot}), fence AS ({})
+                 {slot_answer}, {} FROM (SELECT 1) AS one {}",
+                fence("$8", "slot"),
                 columns("slot", "seen"),
                 seen("seen", "$3"),
             ),
@@ -111,14 +122,14 @@ impl Statements {
             ),
             // The lease is tried only when the slot was taken: its source is the slot's row.
             acquire_both: format!(
-                "WITH slot AS ({slot}), lease AS ({}), fence AS ({})
-                 {answer}, {}, {} FROM (SELECT 1) AS one {} {}",
-                lease("$6", "$7", "FROM slot"),
-                fence("$8", "lease"),
+                "WITH slot_end AS ({SLOT_END}), slot AS ({slot}), lease AS ({}), fence AS ({})
+                 {slot_answer}, {}, {} FROM (SELECT 1) AS one {} {}",
+                lease("$8", "$9", "FROM slot"),
+                fence("$10", "lease"),
                 columns("slot", "seen_slot"),
                 columns("lease", "seen_lease"),
                 seen("seen_slot", "$3"),
-                seen("seen_lease", "$6"),
+                seen("seen_lease", "$8"),
             ),
             renew: format!(
                 "WITH due AS (
