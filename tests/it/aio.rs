@@ -116,6 +116,63 @@ fn dropping_an_acquisition_at_any_point_leaves_nothing_locked() {
     });
 }
 
+#[test]
+fn dropping_acquisitions_beside_a_lease_that_is_held_leaves_nothing_locked_and_no_task() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    proxy.slow_down(Duration::from_millis(5));
+    let builder = |key: &str| {
+        let builder = LockContext::builder(database.url_via(&proxy), key);
+        builder.ttl(Duration::from_secs(600)).schedule("0 0 1 1 *")
+    };
+    let [other, job] = ["other", "job"].map(|key| builder(key).build().unwrap());
+    let both = [LockStrategy::Lease, LockStrategy::Schedule];
+    let runtime = multi_thread();
+    runtime.block_on(async {
+        let held = LeaseLock::acquire(&other).await.unwrap();
+        for millis in 0..60 {
+            let limit = Duration::from_millis(millis);
+            if let Ok(taken) = timeout(limit, aio::acquire_locks(&job, &both)).await {
+                // Busy as long as the one before is being given back.
+                drop(taken);
+                sql(
+                    &database,
+                    "DELETE FROM key_value WHERE key LIKE '%schedule%'",
+                );
+            }
+        }
+        let live = "SELECT count(*) FROM key_value \
+                    WHERE key LIKE '%:job' AND expire_at > now() AND expire_at < 'infinity'";
+        eventually("all is given back", || {
+            outside(|| database.value(live)) == "0"
+        });
+        held.check().unwrap();
+        held.release().await.unwrap();
+    });
+    eventually("no task is left", || {
+        runtime.metrics().num_alive_tasks() == 0
+    });
+}
+
+#[test]
+fn dropping_a_guarded_future_releases_its_lease() {
+    let database = Database::new();
+    let ctx = context(&database, 600);
+    multi_thread().block_on(async {
+        let guarded = aio::with_locks(&ctx, &LEASE, async |_| {
+            std::future::pending::<()>().await;
+            Ok::<_, Error>(())
+        });
+        let mut guarded = Box::pin(guarded);
+        while is_free(&database) {
+            let step = timeout(Duration::from_millis(10), guarded.as_mut()).await;
+            assert!(step.is_err());
+        }
+        drop(guarded);
+        eventually("it is released", || is_free(&database));
+    });
+}
+
 /// The statement was sent, and its release after it; both arrive long after the release that went over
 /// another connection.
 #[test]

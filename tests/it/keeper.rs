@@ -96,6 +96,51 @@ fn losing_one_lease_touches_no_other() {
     c.release().unwrap();
 }
 
+/// With the network so slow that there nearly always is one.
+#[test]
+fn leases_come_and_go_while_renewals_are_under_way() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    let acquire = |key: &str| {
+        let ctx = LockContext::builder(database.url_via(&proxy), key)
+            .ttl(Duration::from_secs(4))
+            .heartbeat_interval(Duration::from_millis(300));
+        LeaseLock::acquire(&ctx.build().unwrap()).unwrap()
+    };
+    let stays = acquire("stays");
+    proxy.slow_down(Duration::from_millis(100));
+    let end = Instant::now() + Duration::from_secs(8);
+    thread::scope(|scope| {
+        for n in 0..6 {
+            let (database, acquire) = (&database, &acquire);
+            scope.spawn(move || {
+                let key = format!("goes-{n}");
+                let row = || database.row(&format!("cronjob-lock:lease:{key}")).unwrap();
+                for round in 0.. {
+                    let lease = acquire(&key);
+                    // Some live through many renewals, some see none.
+                    thread::sleep(Duration::from_millis(150 * (round * n % 9)));
+                    lease.check().unwrap();
+                    lease.release().unwrap();
+                    let released = row();
+                    assert!(released.seconds_left <= 0.0, "{released:?}");
+                    // By then a renewal that was under way has arrived.
+                    thread::sleep(Duration::from_millis(400));
+                    assert!(row().seconds_left < released.seconds_left);
+                    if Instant::now() > end {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    stays.check().unwrap();
+    let live = "SELECT string_agg(key, ' ') FROM key_value \
+                WHERE key LIKE 'cronjob-lock:lease:%' AND expire_at > now()";
+    assert_eq!(database.value(live), "cronjob-lock:lease:stays");
+    stays.release().unwrap();
+}
+
 #[test]
 fn row_that_somebody_has_locked_costs_only_its_own_lease() {
     let database = Database::new();
