@@ -141,6 +141,30 @@ fn leases_come_and_go_while_renewals_are_under_way() {
     stays.release().unwrap();
 }
 
+/// Which is on its way when the network is fast again, and would arrive after the release.
+#[test]
+fn renewal_under_way_does_not_bring_back_a_lease_that_is_released() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    let ctx = LockContext::builder(database.url_via(&proxy), "a")
+        .ttl(Duration::from_secs(30))
+        .heartbeat_interval(Duration::from_millis(300))
+        .build()
+        .unwrap();
+    let lease = LeaseLock::acquire(&ctx).unwrap();
+    proxy.slow_down(Duration::from_secs(1));
+    let held_up = proxy.bytes();
+    eventually("a renewal is on its way", || proxy.bytes() > held_up);
+    proxy.slow_down(Duration::ZERO);
+
+    lease.release().unwrap();
+
+    let arrived = Instant::now() + Duration::from_millis(1500);
+    eventually("the renewal has long arrived", || Instant::now() > arrived);
+    let row = database.row("cronjob-lock:lease:a").unwrap();
+    assert!(row.seconds_left < 0.0, "{row:?}");
+}
+
 #[test]
 fn row_that_somebody_has_locked_costs_only_its_own_lease() {
     let database = Database::new();
