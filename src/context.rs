@@ -153,6 +153,7 @@ impl LockContext {
             reason: match loss {
                 Loss::Expired => "it could not be renewed in time".to_owned(),
                 Loss::Rejected => "its row is gone or somebody else's".to_owned(),
+                Loss::Inherited => "the process that this one was forked from has it".to_owned(),
             },
         });
         match self.lease_loss_policy() {

@@ -3,6 +3,9 @@
 //! The thread that talks to the database writes it; the session, the supervisor and whoever waits for
 //! a loss read it. Readers compare the deadline with the clock themselves, so a loss is seen on time
 //! even when the writer hangs.
+//!
+//! A child of a fork has a copy of all that, but no thread that writes to it, and the copied mutex may be
+//! locked for ever. To it the lease counts as lost, which it finds out without touching the copy.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,6 +23,8 @@ type Observer = Arc<dyn Fn() + Send + Sync>;
 /// The state of one lease: a mutex, and a condition variable that is notified after every change.
 pub(crate) struct LeaseState {
     key: String,
+    /// The process that has the lease.
+    process: u32,
     inner: Mutex<Inner>,
     changed: Condvar,
     /// The same for tasks.
@@ -44,6 +49,7 @@ impl LeaseState {
     pub(crate) fn new(key: String, term: LeaseTerm) -> Self {
         Self {
             key,
+            process: std::process::id(),
             inner: Mutex::new(Inner {
                 term,
                 ended: None,
@@ -60,8 +66,16 @@ impl LeaseState {
         &self.key
     }
 
+    /// Whether this process was forked from the one that has the lease.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     /// Whether, and why, the lease is lost by now.
     pub(crate) fn loss(&self) -> Option<Loss> {
+        if self.is_inherited() {
+            return Some(Loss::Inherited);
+        }
         self.lock().loss(BootInstant::now())
     }
 
@@ -100,6 +114,9 @@ impl LeaseState {
 
     /// Waits until the lease is lost (`true`) or given up, or `timeout` is over (`false`).
     pub(crate) fn wait_lost(&self, timeout: Duration) -> bool {
+        if self.is_inherited() {
+            return true;
+        }
         let give_up = BootInstant::now().after(timeout);
         let mut inner = self.lock();
         loop {
@@ -123,6 +140,9 @@ impl LeaseState {
     /// Waits like [`wait_lost`](Self::wait_lost) as a task, without a limit.
     #[cfg(feature = "aio")]
     pub(crate) async fn lost(&self) -> bool {
+        if self.is_inherited() {
+            return true;
+        }
         loop {
             // Before the state is looked at, so that no change is missed.
             let mut changed = std::pin::pin!(self.changed_for_tasks.notified());

@@ -87,10 +87,9 @@ async fn look(
     findings.extend(findings::session(&session));
 
     let before = Timestamp::now();
-    let (database_now, backend) = answer_by(by, admin::clock_and_backend(client)).await?;
+    let database_now = answer_by(by, admin::clock(client)).await?;
     let after = Timestamp::now();
-    let port = is_tcp.then_some(connection.host().port);
-    findings.push(findings::pooler(&session, port, backend));
+    findings.push(findings::pooler(connection.is_with(session.backend)));
 
     match answer_by(by, admin::table_facts(client, table)).await? {
         None => findings.push(Finding::fail(

@@ -92,31 +92,13 @@ pub(crate) fn session(facts: &SessionFacts) -> Vec<Finding> {
     vec![writable, isolation]
 }
 
-/// Whether something stands between us and the server: `connected_to` is the TCP port that we know,
-/// `other_backend` the server process of a later statement.
-pub(crate) fn pooler(facts: &SessionFacts, connected_to: Option<u16>, later: i32) -> Finding {
-    let seen = if facts.backend != later {
-        Some("statements of one connection reach different server processes".to_owned())
-    } else {
-        match (facts.port, connected_to) {
-            (Some(server), Some(ours)) if server != i32::from(ours) => Some(format!(
-                "the server's own port is {server}, we talk to {ours}"
-            )),
-            (None, Some(ours)) => Some(format!(
-                "the server is reached over a Unix socket, we talk to port {ours}"
-            )),
-            (Some(_) | None, Some(_) | None) => None,
-        }
+/// Whether a pooler stands between us and the server: then we are not with the process that answers.
+pub(crate) fn pooler(with_the_server: bool) -> Finding {
+    let text = match with_the_server {
+        true => "none is seen",
+        false => "one stands between: it works, and a wait looks once a second",
     };
-    match seen {
-        Some(how) => Finding::ok(
-            "pooler",
-            format!(
-                "a pooler or a port forwarding is likely ({how}); both work, and a wait looks once a second"
-            ),
-        ),
-        None => Finding::ok("pooler", "none is seen"),
-    }
+    Finding::ok("pooler", text)
 }
 
 /// The table's columns, types and index.

@@ -83,6 +83,9 @@ impl fmt::Debug for ScheduleLock {
 ///
 /// Dropping the value releases the lease in the background; [`release`](Self::release) does the same
 /// and reports what went wrong. When the runtime ends before, the row ends by its TTL.
+///
+/// No runtime survives a fork. A child may take locks on a new one; to it, its parent's lease counts as
+/// lost, and dropping that does nothing.
 #[must_use = "the lease is released when this is dropped"]
 pub struct LeaseLock {
     ctx: LockContext,

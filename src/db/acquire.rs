@@ -1,11 +1,17 @@
-//! Taking the rows of a lock: connect, ask for the slot's end, insert, and what to do about every
-//! answer.
+//! Taking the rows of a lock: attempts, retries, waiting for a busy lease, and giving back.
 //!
 //! A failure that may pass is retried until the database has been out of
 //! reach for the connect timeout; a retry is safe because the value carries a nonce by which the
 //! statement recognises a row that an earlier, unanswered attempt has written. A statement whose
 //! answer never came leaves the acquisition *in doubt*: it may have written rows, so they are given
 //! back before the attempt is reported as failed.
+//!
+//! Such a statement may still be on its way, on a network that is silent. What gives its rows back is
+//! sent after it over the same connection, so that it is done after it whenever they arrive. That cannot
+//! be for an attempt that was followed by another one, over a new connection: if the first one arrives
+//! when all is over, its row stays until its TTL is.
+
+mod attempt;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,26 +21,24 @@ use jiff::tz::TimeZone;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout};
 
+use self::attempt::{Answer, expires_in};
 use super::failure::Failure;
 use super::keeper::Keeper;
 use super::listeners::Subscription;
-use super::operations::PATIENCE;
 use super::shared::SharedConnection;
-use super::store::{
-    Acquisition, Claim, Claimant, Holder, LeaseRow, OwnRow, SlotRow, Store, expired_by,
-};
-use super::timestamp::{RowTime, system_time};
+use super::store::{OwnRow, Touched};
+use super::timestamp::RowTime;
 use crate::clock::BootInstant;
 use crate::context::{LockContext, Plan};
 use crate::error::{Busy, Error, Kind, Result};
-use crate::rules::lease::LeaseTerm;
 use crate::rules::retry::{Backoff, FailureClass, wait_pause};
-use crate::rules::slot;
 
 /// For one attempt to reach the database when no time to keep trying was granted.
 const SINGLE_ATTEMPT: Duration = Duration::from_secs(10);
 /// For giving rows back that an abandoned statement may have written.
 const GIVE_BACK: Duration = Duration::from_secs(2);
+/// The part of that for the connection over which it was sent.
+const GIVE_BACK_BEHIND: Duration = Duration::from_millis(500);
 
 /// The rows that were taken, and the connection that took them if it is of no use to others.
 #[derive(Debug)]
@@ -62,7 +66,7 @@ pub(crate) struct Acquirer<'a> {
     own: bool,
     /// The permission to have a connection of one's own because of a locked row.
     detour: Option<OwnedSemaphorePermit>,
-    /// The end of the slot that is asked for, once it is known.
+    /// The end of the slot that is asked for, once the database's clock has told.
     slot_end: Option<Timestamp>,
     /// In which the schedule is read, once it is known.
     zone: Option<TimeZone>,
@@ -71,20 +75,6 @@ pub(crate) struct Acquirer<'a> {
     /// A statement was sent whose answer has not come.
     in_doubt: bool,
     listeners: Option<Subscription>,
-}
-
-/// What the database said.
-enum Answer {
-    Acquired {
-        lease_until: Option<RowTime>,
-        sent: BootInstant,
-        token: i64,
-    },
-    /// The slot ended before its row could be written.
-    SlotOver,
-    SlotBusy(Busy),
-    /// With the time left until the row expires, by the database's clock.
-    LeaseBusy(Busy, Option<Duration>),
 }
 
 impl<'a> Acquirer<'a> {
@@ -140,21 +130,38 @@ impl<'a> Acquirer<'a> {
         if !self.in_doubt && self.slot_until.is_none() {
             return;
         }
-        // On a shared connection whatever comes later is done later.
-        if self.in_doubt && self.own {
-            if let Some(connection) = self.connection.take() {
-                connection.give_up();
-            }
-        }
         let row = |key| OwnRow {
             key,
             value: Arc::clone(&self.value),
         };
         let rows = vec![row(self.ctx.schedule_key()), row(self.ctx.lease_key())];
-        let expiry = self.keeper.operations().expire(self.ctx, rows, GIVE_BACK);
+        let mut limit = GIVE_BACK;
+        if self.own {
+            if self.give_back_behind(&rows).await {
+                return;
+            }
+            limit -= GIVE_BACK_BEHIND;
+        }
+        // On the shared connection whatever comes later is done later, too.
+        let expiry = self.keeper.operations().expire(self.ctx, rows, limit);
         if let Err(error) = expiry.await {
             log::warn!("could not give back what may have been locked: {error:#}");
         }
+    }
+
+    /// Gives back over the connection of its own, if there is one; answers whether that is done. If it is
+    /// not, the statement stays under way: a cancel request might meet it instead of what it undoes.
+    async fn give_back_behind(&mut self, rows: &[OwnRow]) -> bool {
+        let Some(connection) = &self.connection else {
+            return false;
+        };
+        let expiry = self.keeper.store().expire(connection.client(), rows, false);
+        let answer = connection.answer(GIVE_BACK_BEHIND, expiry).await;
+        let done = answer.is_ok_and(|touched| !touched.contains(&Touched::Locked));
+        if !done {
+            self.connection = None;
+        }
+        done
     }
 
     async fn acquire_or_wait(&mut self) -> Result<Acquired> {
@@ -177,7 +184,7 @@ impl<'a> Acquirer<'a> {
                         token,
                     });
                 }
-                Answer::SlotOver => {}
+                Answer::SlotUnknown => {}
                 Answer::SlotBusy(busy) => return Err(Kind::NotAcquired(busy).into()),
                 Answer::LeaseBusy(busy, expires_in) => {
                     self.wait(busy, expires_in, wait_until).await?;
@@ -261,8 +268,8 @@ impl<'a> Acquirer<'a> {
         .await
         {
             Ok(listeners) => {
-                self.listeners = Some(listeners);
-                true
+                self.listeners = listeners;
+                self.listeners.is_some()
             }
             // Whatever it is, asking again will show it, or do without.
             Err(_) => false,
@@ -342,139 +349,6 @@ impl<'a> Acquirer<'a> {
             self.keeper.operations().give_up(&connection).await;
         }
     }
-
-    /// One attempt, over the connection there is or a new one. It may be dropped at any point:
-    /// `in_doubt` then says whether a statement was on its way.
-    async fn attempt(&mut self, limit: Duration) -> Result<Answer, Failure> {
-        let settings = self.ctx.settings();
-        let store = self.keeper.store();
-        let by = Instant::now() + limit;
-        let connection = match self.connection.take().filter(SharedConnection::is_open) {
-            Some(connection) => connection,
-            None if self.own => SharedConnection::open(&settings.conninfo, by).await?,
-            None => self.keeper.operations().connection(self.ctx, by).await?,
-        };
-        let connection = self.connection.insert(connection).clone();
-        let client = connection.client();
-        let slot = if self.plan.schedule && self.slot_until.is_none() {
-            let end = match self.slot_end {
-                Some(end) => end,
-                None => {
-                    let clock = connection.answer(limit, store.clock(client)).await?;
-                    let zone = match self.zone.take() {
-                        Some(zone) => zone,
-                        None => slot::session_zone(&clock.zone, clock.utc_offset, jiff::tz::db())
-                            .map_err(|e| Error::database(e.to_string()))?,
-                    };
-                    let end = settings.slot_end(self.zone.insert(zone), clock.now)?;
-                    *self.slot_end.insert(end)
-                }
-            };
-            Some(SlotRow {
-                key: self.ctx.schedule_key(),
-                end,
-                tolerance: settings.slot_tolerance,
-            })
-        } else {
-            None
-        };
-        let lease = self.plan.lease.then(|| LeaseRow {
-            key: self.ctx.lease_key(),
-            ttl: settings.timing.ttl,
-        });
-        let fence_key = self.ctx.fence_key();
-        let claimant = Claimant {
-            value: &self.value,
-            fence_key: &fence_key,
-        };
-        let patience = (!self.own).then_some(PATIENCE);
-        // Read the clock, then act: the row's expiry is never earlier than this instant plus the TTL.
-        let sent = BootInstant::now();
-        let in_doubt_before = std::mem::replace(&mut self.in_doubt, true);
-        let statement = store.acquire(client, claimant, slot.as_ref(), lease.as_ref(), patience);
-        let answer = connection.answer(limit, statement).await;
-        // An error says nothing of an earlier attempt whose answer was lost.
-        self.in_doubt = answer
-            .as_ref()
-            .is_err_and(|failure| in_doubt_before || !failure.is_an_answer());
-        let Acquisition {
-            now,
-            slot: slot_claim,
-            lease: lease_claim,
-            token,
-        } = answer?;
-        match (slot, slot_claim) {
-            (Some(row), Some(Claim::Refused(_))) if slot::is_over(row.end, now, row.tolerance) => {
-                // The statement's own clock says which slot it is now.
-                let zone = self.zone.clone().unwrap_or(TimeZone::UTC);
-                self.slot_end = Some(settings.slot_end(&zone, now)?);
-                return Ok(Answer::SlotOver);
-            }
-            (Some(row), Some(Claim::Refused(holder))) => {
-                let busy = busy(store, &connection, limit, row.key, holder, row.tolerance).await?;
-                return Ok(Answer::SlotBusy(busy));
-            }
-            (_, Some(Claim::Taken(until))) => self.slot_until = Some(until),
-            (None, _) | (Some(_), None) => {}
-        }
-        let lease_until = match (lease, lease_claim) {
-            (Some(row), Some(Claim::Refused(holder))) => {
-                let busy = busy(store, &connection, limit, row.key, holder, Duration::ZERO).await?;
-                let expires_in = expires_in(&busy, now);
-                return Ok(Answer::LeaseBusy(busy, expires_in));
-            }
-            (_, Some(Claim::Taken(until))) => Some(until),
-            (None, _) | (Some(_), None) => None,
-        };
-        if lease_until.is_some() {
-            let term = LeaseTerm::begin(settings.timing, sent);
-            if term.loss(BootInstant::now()).is_some() {
-                // The answer took so long that nothing may be started with it. Once more: the row is
-                // ours, and its value says so.
-                self.in_doubt = true;
-                return Err(Failure::Silent);
-            }
-        }
-        Ok(Answer::Acquired {
-            lease_until,
-            sent,
-            token: token.ok_or_else(|| Error::database("the database gave no fencing token"))?,
-        })
-    }
-}
-
-/// How long the busy row lives, if nobody renews it, when the database's clock says `now`.
-fn expires_in(busy: &Busy, now: Timestamp) -> Option<Duration> {
-    busy.until?.duration_since(system_time(now)).ok()
-}
-
-/// Who has the row `key`, looked up when the statement that was refused could not see it.
-async fn busy(
-    store: &Store,
-    connection: &SharedConnection,
-    limit: Duration,
-    key: String,
-    holder: Option<Holder>,
-    tolerance: Duration,
-) -> Result<Busy, Failure> {
-    let live = match holder {
-        Some(holder) => Some(holder),
-        None => {
-            let (holder, now) = connection
-                .answer(limit, store.read(connection.client(), &key))
-                .await?;
-            holder.filter(|h| h.expire_at > RowTime::At(expired_by(now, tolerance)))
-        }
-    };
-    // "Held" needs a holder: a row that came and went meanwhile is there to be taken.
-    let Some(holder) = live else {
-        return Err(Failure::NotWritten(key));
-    };
-    Ok(Busy {
-        key,
-        until: holder.expire_at.system_time(),
-        holder: Some(holder.value),
-    })
 }
 
 fn left(until: Option<Instant>) -> Duration {

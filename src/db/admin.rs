@@ -198,15 +198,13 @@ pub(crate) struct SessionFacts {
     pub(crate) read_only: bool,
     pub(crate) isolation: String,
     pub(crate) backend: i32,
-    /// The port on which the server was reached; `None` on a Unix socket.
-    pub(crate) port: Option<i32>,
 }
 
 pub(crate) async fn session_facts(client: &Client) -> SqlResult<SessionFacts> {
     let sql = "SELECT current_setting('server_version'), current_database()::text, \
                current_user::text, pg_is_in_recovery(), \
                current_setting('transaction_read_only') = 'on', \
-               current_setting('transaction_isolation'), pg_backend_pid(), inet_server_port()";
+               current_setting('transaction_isolation'), pg_backend_pid()";
     let row = client.query_typed_one(sql, &[]).await?;
     Ok(SessionFacts {
         version: row.try_get(0)?,
@@ -216,15 +214,13 @@ pub(crate) async fn session_facts(client: &Client) -> SqlResult<SessionFacts> {
         read_only: row.try_get(4)?,
         isolation: row.try_get(5)?,
         backend: row.try_get(6)?,
-        port: row.try_get(7)?,
     })
 }
 
-/// The database's clock at this very moment, and the server process that answered.
-pub(crate) async fn clock_and_backend(client: &Client) -> SqlResult<(RowTime, i32)> {
-    let sql = "SELECT clock_timestamp(), pg_backend_pid()";
-    let row = client.query_typed_one(sql, &[]).await?;
-    Ok((row.try_get(0)?, row.try_get(1)?))
+/// The database's clock at this very moment.
+pub(crate) async fn clock(client: &Client) -> SqlResult<RowTime> {
+    let sql = "SELECT clock_timestamp()";
+    client.query_typed_one(sql, &[]).await?.try_get(0)
 }
 
 /// The table as the catalogue describes it.

@@ -27,7 +27,7 @@ use tokio_postgres::{AsyncMessage, Client};
 
 pub(crate) use error::{ConnectError, is_connection_loss};
 
-use self::attempt::{Driver, Encryption};
+use self::attempt::{Encryption, LoggedIn};
 use self::error::Reason;
 use self::socket::{Address, addresses};
 use self::stream::Encrypted;
@@ -56,6 +56,8 @@ pub(crate) struct Connection {
     driver: DriverTask,
     runtime: Handle,
     peer: Peer,
+    /// The server's process, as the login named it: a pooler names one that is not there.
+    backend: Option<i32>,
     /// The driver's task has the sender, so that it is closed when the connection has ended.
     announcements: broadcast::Receiver<String>,
 }
@@ -80,7 +82,13 @@ impl Drop for DriverTask {
 
 impl Connection {
     /// Has to be called on a runtime.
-    fn start(client: Client, mut driver: Driver, peer: Peer) -> Self {
+    fn start(accepted: LoggedIn, peer: Peer) -> Self {
+        let LoggedIn {
+            client,
+            mut driver,
+            backend,
+            encryption: _,
+        } = accepted;
         let (announced, announcements) = broadcast::channel(ANNOUNCEMENTS);
         let task = tokio::spawn(async move {
             while let Some(message) = poll_fn(|cx| driver.poll_message(cx)).await {
@@ -102,6 +110,7 @@ impl Connection {
             driver: DriverTask(task),
             runtime: Handle::current(),
             peer,
+            backend,
             announcements,
         }
     }
@@ -118,6 +127,12 @@ impl Connection {
 
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Whether the server process `backend`, which a statement has met, is the one that this connection
+    /// belongs to. It is not where a pooler stands between, whatever its mode.
+    pub(crate) fn is_with(&self, backend: i32) -> bool {
+        self.backend == Some(backend)
     }
 
     /// The server that was found.
@@ -271,7 +286,7 @@ async fn try_address(
         encryption: accepted.encryption,
         tls: target.tls.clone(),
     };
-    let connection = Connection::start(accepted.client, accepted.driver, peer);
+    let connection = Connection::start(accepted, peer);
     attempt::check_session(connection.client(), known, wanted).await?;
     Ok(connection)
 }

@@ -23,6 +23,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rand::TryRng;
+use rand::rngs::SysRng;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{sleep, timeout};
@@ -60,6 +62,7 @@ pub(crate) struct Keeper {
 
 #[derive(Debug)]
 pub(super) struct Shared {
+    process: u32,
     runtime: Handle,
     store: Store,
     operations: Arc<Operations>,
@@ -98,6 +101,10 @@ impl Clone for Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
+        // In a child of a fork there is no keeper to be told, and its mutex may be locked for ever.
+        if self.shared.process != std::process::id() {
+            return;
+        }
         let last = {
             let mut census = self.shared.census();
             census.handles -= 1;
@@ -145,6 +152,7 @@ impl Keeper {
         let store = Store::new(&ctx.settings().table);
         let changed = Arc::new(Notify::new());
         let shared = Arc::new(Shared {
+            process: std::process::id(),
             runtime,
             operations: Arc::new(Operations::new(store.clone(), Arc::clone(&changed))),
             store,
@@ -314,7 +322,10 @@ impl Keeper {
 
 /// What an acquisition writes into its rows: the owner, readable, and a nonce that nobody else has.
 fn new_value(ctx: &LockContext) -> Arc<str> {
-    format!("{}:{:016x}", ctx.owner(), rand::random::<u64>()).into()
+    // Straight from the system: a thread's own generator goes on with the same numbers in every child
+    // of a fork, and in every copy of a virtual machine, and so all of them would be the same holder.
+    let nonce = SysRng.try_next_u64().unwrap_or_else(|_| rand::random());
+    format!("{}:{nonce:016x}", ctx.owner()).into()
 }
 
 impl Shared {

@@ -1,8 +1,8 @@
 //! Hearing of the end of a lease that somebody waits for.
 //!
 //! Whoever ends a row announces it (`NOTIFY`), on a channel per key. Announcements are only hints: they
-//! do not come through every connection pooler, and never when a holder dies, so whoever waits looks
-//! at the row now and then, too.
+//! do not come through a connection pooler, and never when a holder dies, so whoever waits looks at
+//! the row now and then, too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,13 +55,19 @@ impl Listeners {
 }
 
 impl Subscription {
-    /// Listens for the end of the row `key`.
+    /// Listens for the end of the row `key`; `None` where a pooler stands between: its connections to
+    /// the server are passed from client to client, and so would be what we subscribe to.
     pub(crate) async fn open(
         operations: &Arc<Operations>,
         connection: SharedConnection,
         key: &str,
         limit: Duration,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Option<Self>, Failure> {
+        let backend = operations.store().backend(connection.client());
+        let backend = connection.answer(limit, backend).await?;
+        if !connection.connection().is_with(backend) {
+            return Ok(None);
+        }
         let channel = channel(key);
         let listeners = Self {
             announcements: connection.connection().announcements(),
@@ -75,7 +81,7 @@ impl Subscription {
             .store()
             .listen(listeners.connection.client(), &listeners.channel);
         let outcome = listeners.connection.answer(limit, listen).await;
-        outcome.map(|()| listeners)
+        outcome.map(|()| Some(listeners))
     }
 
     pub(crate) fn are_on(&self, connection: &SharedConnection) -> bool {

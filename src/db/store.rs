@@ -1,32 +1,31 @@
-//! The SQL of taking, keeping and releasing locks, and the decoding of its rows. Beside it only `admin`
-//! has SQL, for operators, and `connect`, which asks a server what it is.
+//! Taking, keeping and releasing locks: what goes into each [statement](statements), and the decoding of
+//! its rows. Beside these two only `admin` has SQL, for operators, and `connect`, which asks a server
+//! what it is.
 //!
 //! Each operation is one statement in one round trip, typed by us (no prepare) and outside any
 //! explicit transaction, so it goes through a connection pooler in transaction mode unharmed. All
 //! times in rows come from the database's clock.
 
+mod statements;
+
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
+use self::statements::{Statements, ZONE};
 use super::timestamp::{RowTime, system_time};
 use crate::context::TableName;
+use crate::rules::slot::Candidates;
 
 type SqlResult<T> = Result<T, tokio_postgres::Error>;
 
-/// The statements for one table.
+/// What can be done with the rows of one table.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
-    acquire_slot: String,
-    acquire_lease: String,
-    acquire_both: String,
-    renew: String,
-    expire: String,
-    expire_waiting: String,
-    read: String,
+    statements: Statements,
 }
 
 /// What the database's clock says, and in which zone its sessions read it.
@@ -43,8 +42,10 @@ pub(crate) struct DatabaseClock {
 #[derive(Clone, Debug)]
 pub(crate) struct SlotRow {
     pub(crate) key: String,
-    /// When the slot ends.
-    pub(crate) end: Timestamp,
+    /// When the slot may end; the database picks by its clock.
+    pub(crate) ends: Candidates,
+    /// The candidates are right in a session with one of these time zones only; in any when `None`.
+    pub(crate) zones: Option<&'static [&'static str]>,
     pub(crate) tolerance: Duration,
 }
 
@@ -96,164 +97,39 @@ pub(crate) struct Claimant<'a> {
     pub(crate) fence_key: &'a str,
 }
 
+/// What became of a slot that was asked for.
+#[derive(Clone, Debug)]
+pub(crate) enum SlotAnswer {
+    /// It was among the candidates.
+    Known(Claim),
+    /// It was not, so nothing was asked for; the clock tells which one it is.
+    Unknown(DatabaseClock),
+}
+
 /// The answer to an acquisition of a slot, a lease or both.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquisition {
     /// The database's clock when the statement started.
     pub(crate) now: Timestamp,
-    pub(crate) slot: Option<Claim>,
+    pub(crate) slot: Option<SlotAnswer>,
     /// Not asked for, or not reached because the slot was refused, when `None`.
     pub(crate) lease: Option<Claim>,
     /// The fencing token, when all that was asked for was taken.
     pub(crate) token: Option<i64>,
 }
 
-/// Limits how long the statement waits for other sessions' locks, if `$2` says so: the setting ends with
-/// the transaction, and it is made before the first row is touched.
-const PATIENCE: &str =
-    "set_config('lock_timeout', COALESCE($2, current_setting('lock_timeout')), true) IS NOT NULL";
-/// Has the commit reach the disk even where the session would not wait for that: a server that crashes
-/// must not forget who holds a lock, nor until when.
-const DURABLE: &str = "set_config('synchronous_commit', CASE current_setting('synchronous_commit')
-     WHEN 'off' THEN 'local' ELSE current_setting('synchronous_commit') END, true) IS NOT NULL";
-/// What became of a row that is due.
-const TOUCHED: &str = "touched.expire_at, seen.key IS NOT NULL";
-/// Wakes those who wait for a row that has been given up.
-const NOTIFY: &str = "CASE WHEN touched.key IS NOT NULL THEN pg_notify(due.channel, '')::text END";
-
 impl Store {
     pub(crate) fn new(table: &TableName) -> Self {
-        let table = table.sql();
-        // A retried acquisition whose first answer was lost finds its own value, and has the row.
-        // The row of a slot that is over by now must not be written: it would exclude nobody.
-        let slot = format!(
-            "INSERT INTO {table} AS held (key, value, expire_at)
-             SELECT $3, $1, $4 WHERE $4 > NOW() + $5 * INTERVAL '1 second' AND {PATIENCE} AND {DURABLE}
-             ON CONFLICT (key) DO UPDATE
-             SET value = EXCLUDED.value, expire_at = EXCLUDED.expire_at
-             WHERE held.expire_at <= NOW() + $5 * INTERVAL '1 second'
-                OR held.value = EXCLUDED.value
-             RETURNING expire_at"
-        );
-        // A statement that hung somewhere may come after its own successor, with an older NOW(): neither
-        // an acquisition nor a renewal may take back time that was promised since.
-        let lease = |key: &str, ttl: &str, from: &str| {
-            format!(
-                "INSERT INTO {table} AS held (key, value, expire_at)
-                 SELECT {key}, $1, NOW() + {ttl} * INTERVAL '1 second' {from}
-                 WHERE {PATIENCE} AND {DURABLE}
-                 ON CONFLICT (key) DO UPDATE
-                 SET value = EXCLUDED.value,
-                     expire_at = GREATEST(held.expire_at, EXCLUDED.expire_at)
-                 WHERE held.expire_at <= NOW() OR held.value = EXCLUDED.value
-                 RETURNING expire_at"
-            )
-        };
-        // Whoever takes all that it asked for draws the next number. The row never expires.
-        let fence = |key: &str, from: &str| {
-            format!(
-                "INSERT INTO {table} AS held (key, value, expire_at)
-                 SELECT {key}, '1', 'infinity' FROM {from}
-                 ON CONFLICT (key) DO UPDATE
-                 SET value = (held.value::bigint + 1)::text, expire_at = 'infinity'
-                 RETURNING value::bigint AS token"
-            )
-        };
-        // What stands in the row before the statement tells a loser who has it, in the same round trip.
-        let columns = |claim: &str, seen: &str| {
-            format!("(SELECT expire_at FROM {claim}), {seen}.value, {seen}.expire_at")
-        };
-        let seen =
-            |alias: &str, key: &str| format!("LEFT JOIN {table} AS {alias} ON {alias}.key = {key}");
-        let answer = "SELECT NOW(), (SELECT token FROM fence)";
-        // Rows of ours are locked before they are changed, and one that somebody else has locked is
-        // left out: it must not keep the others waiting.
-        let free = |more: &str| {
-            format!(
-                "SELECT held.key, held.value, {more} FROM {table} AS held
-                 JOIN due ON held.key = due.key AND held.value = due.value
-                 FOR NO KEY UPDATE OF held SKIP LOCKED"
-            )
-        };
-        let update = |expire_at: &str, rows: &str| {
-            format!(
-                "UPDATE {table} AS held SET expire_at = {expire_at} FROM {rows} AS row
-                 WHERE held.key = row.key AND held.value = row.value
-                 RETURNING held.key, held.value, held.expire_at"
-            )
-        };
-        // A row that was left out, although it was ours when the statement started, is locked.
-        let outcome = format!(
-            "LEFT JOIN touched ON touched.key = due.key AND touched.value = due.value
-             LEFT JOIN {table} AS seen ON seen.key = due.key AND seen.value = due.value"
-        );
-        let ended =
-            "SELECT * FROM unnest($1, $2, $3) WITH ORDINALITY AS due(key, value, channel, n)";
         Self {
-            acquire_slot: format!(
-                "WITH slot AS ({slot}), fence AS ({}) {answer}, {} FROM (SELECT 1) AS one {}",
-                fence("$6", "slot"),
-                columns("slot", "seen"),
-                seen("seen", "$3"),
-            ),
-            acquire_lease: format!(
-                "WITH lease AS ({}), fence AS ({}) {answer}, {} FROM (SELECT 1) AS one {}",
-                lease("$3", "$4", ""),
-                fence("$5", "lease"),
-                columns("lease", "seen"),
-                seen("seen", "$3"),
-            ),
-            // The lease is tried only when the slot was taken: its source is the slot's row.
-            acquire_both: format!(
-                "WITH slot AS ({slot}), lease AS ({}), fence AS ({})
-                 {answer}, {}, {} FROM (SELECT 1) AS one {} {}",
-                lease("$6", "$7", "FROM slot"),
-                fence("$8", "lease"),
-                columns("slot", "seen_slot"),
-                columns("lease", "seen_lease"),
-                seen("seen_slot", "$3"),
-                seen("seen_lease", "$6"),
-            ),
-            renew: format!(
-                "WITH due AS (
-                     SELECT * FROM unnest($1, $2, $3) WITH ORDINALITY AS due(key, value, ttl, n)
-                     WHERE (SELECT {DURABLE})
-                 ), free AS ({}), touched AS ({}) SELECT {TOUCHED} FROM due {} ORDER BY due.n",
-                free("due.ttl"),
-                update(
-                    "GREATEST(held.expire_at, NOW() + row.ttl * INTERVAL '1 second')",
-                    "free"
-                ),
-                outcome,
-            ),
-            expire: format!(
-                "WITH due AS ({ended}), free AS ({}), touched AS ({})
-                 SELECT {TOUCHED}, {NOTIFY} FROM due {outcome} ORDER BY due.n",
-                free("due.channel"),
-                update("NOW()", "free"),
-            ),
-            expire_waiting: format!(
-                "WITH due AS ({ended}), touched AS ({})
-                 SELECT {TOUCHED}, {NOTIFY} FROM due {outcome} ORDER BY due.n",
-                update("NOW()", "due"),
-            ),
-            read: format!(
-                "SELECT NOW(), seen.value, seen.expire_at FROM (SELECT 1) AS one {}",
-                seen("seen", "$1")
-            ),
+            statements: Statements::new(table),
         }
     }
 
     /// The database's time and zone.
     pub(crate) async fn clock(&self, client: &Client) -> SqlResult<DatabaseClock> {
-        let sql = "SELECT NOW(), current_setting('TimeZone'), \
-                   EXTRACT(TIMEZONE FROM NOW())::integer";
-        let row = client.query_typed_one(sql, &[]).await?;
-        Ok(DatabaseClock {
-            now: now(&row)?,
-            zone: row.try_get(1)?,
-            utc_offset: row.try_get(2)?,
-        })
+        let sql = format!("SELECT NOW(), {ZONE}");
+        let row = client.query_typed_one(&sql, &[]).await?;
+        clock(&row, now(&row)?, 1)
     }
 
     /// Takes the rows asked for, or learns who has them. A lease is tried only if the slot, when one
@@ -268,15 +144,23 @@ impl Store {
         patience: Option<Duration>,
     ) -> SqlResult<Acquisition> {
         let patience = patience.map(|limit| format!("{}ms", limit.as_millis()));
-        let end = slot.map(|slot| system_time(slot.end));
+        let ends = slot.map(|slot| &slot.ends);
+        let ticks: Vec<SystemTime> = ends
+            .into_iter()
+            .flat_map(|ends| ends.ticks.iter().copied().map(system_time))
+            .collect();
+        let from = ends.and_then(|ends| ends.from).map(system_time);
+        let zones = slot.and_then(|slot| slot.zones);
         let tolerance = slot.map_or(0.0, |slot| slot.tolerance.as_secs_f64());
         let ttl = lease.map_or(0.0, |lease| lease.ttl.as_secs_f64());
         let mut params: Vec<(&(dyn ToSql + Sync), Type)> =
             vec![(&claimant.value, Type::TEXT), (&patience, Type::TEXT)];
-        if let (Some(slot), Some(end)) = (slot, &end) {
+        if let Some(slot) = slot {
             params.push((&slot.key, Type::TEXT));
-            params.push((end, Type::TIMESTAMPTZ));
+            params.push((&ticks, Type::TIMESTAMPTZ_ARRAY));
             params.push((&tolerance, Type::FLOAT8));
+            params.push((&from, Type::TIMESTAMPTZ));
+            params.push((&zones, Type::TEXT_ARRAY));
         }
         if let Some(lease) = lease {
             params.push((&lease.key, Type::TEXT));
@@ -284,20 +168,28 @@ impl Store {
         }
         params.push((&claimant.fence_key, Type::TEXT));
         let sql = match (slot, lease) {
-            (Some(_), Some(_)) => &self.acquire_both,
-            (Some(_), None) => &self.acquire_slot,
-            (None, _) => &self.acquire_lease,
+            (Some(_), Some(_)) => &self.statements.acquire_both,
+            (Some(_), None) => &self.statements.acquire_slot,
+            (None, _) => &self.statements.acquire_lease,
         };
         let row = client.query_typed_one(sql, &params).await?;
         let now = now(&row)?;
         let slot = match slot {
-            Some(slot) => Some(claim(&row, FIRST_CLAIM, expired_by(now, slot.tolerance))?),
+            Some(_) if !row.try_get::<_, bool>(SLOT_IS_KNOWN)? => {
+                Some(SlotAnswer::Unknown(clock(&row, now, SLOT_IS_KNOWN + 1)?))
+            }
+            Some(slot) => {
+                let expired_by = expired_by(now, slot.tolerance);
+                Some(SlotAnswer::Known(claim(&row, SLOT_CLAIM, expired_by)?))
+            }
             None => None,
         };
         let lease = match (&slot, lease) {
-            (_, None) | (Some(Claim::Refused(_)), _) => None,
-            (None, Some(_)) => Some(claim(&row, FIRST_CLAIM, now)?),
-            (Some(Claim::Taken(_)), Some(_)) => Some(claim(&row, SECOND_CLAIM, now)?),
+            (None, Some(_)) => Some(claim(&row, ONLY_LEASE_CLAIM, now)?),
+            (Some(SlotAnswer::Known(Claim::Taken(_))), Some(_)) => {
+                Some(claim(&row, LEASE_CLAIM, now)?)
+            }
+            (Some(_), Some(_)) | (_, None) => None,
         };
         let token = row.try_get(1)?;
         Ok(Acquisition {
@@ -322,7 +214,7 @@ impl Store {
             (&values, Type::TEXT_ARRAY),
             (&ttls, Type::FLOAT8_ARRAY),
         ];
-        let answers = client.query_typed(&self.renew, params).await?;
+        let answers = client.query_typed(&self.statements.renew, params).await?;
         answers.iter().map(touched).collect()
     }
 
@@ -342,8 +234,8 @@ impl Store {
             (&channels, Type::TEXT_ARRAY),
         ];
         let sql = match waiting {
-            true => &self.expire_waiting,
-            false => &self.expire,
+            true => &self.statements.expire_waiting,
+            false => &self.statements.expire,
         };
         let answers = client.query_typed(sql, params).await?;
         answers.iter().map(touched).collect()
@@ -356,12 +248,20 @@ impl Store {
         key: &str,
     ) -> SqlResult<(Option<Holder>, Timestamp)> {
         let params: &[(&(dyn ToSql + Sync), Type)] = &[(&key, Type::TEXT)];
-        let row = client.query_typed_one(&self.read, params).await?;
+        let row = client
+            .query_typed_one(&self.statements.read, params)
+            .await?;
         Ok((holder(&row, 1)?, now(&row)?))
     }
 
-    /// Subscribes to announcements, see [`channel`]. Where that does not work, behind a connection
-    /// pooler, it does no harm either.
+    /// The process of the server that this statement has met.
+    pub(crate) async fn backend(&self, client: &Client) -> SqlResult<i32> {
+        let sql = "SELECT pg_backend_pid()";
+        client.query_typed_one(sql, &[]).await?.try_get(0)
+    }
+
+    /// Subscribes to announcements, see [`channel`]. Not through a pooler: the subscription would be
+    /// that of a session that others use.
     pub(crate) async fn listen(&self, client: &Client, channel: &str) -> SqlResult<()> {
         client
             .execute_typed(&format!("LISTEN \"{channel}\""), &[])
@@ -401,10 +301,12 @@ fn touched(row: &Row) -> SqlResult<Touched> {
     })
 }
 
-/// Where the first claim of an acquisition's row begins, after `NOW()` and the token.
-const FIRST_CLAIM: usize = 2;
-/// Where the second one begins.
-const SECOND_CLAIM: usize = 5;
+/// Columns of an acquisition's row, after `NOW()` and the token. With a slot: whether it is known, the
+/// two of [`ZONE`], the three of its claim, and of the lease's; without one, the lease's only.
+const SLOT_IS_KNOWN: usize = 2;
+const SLOT_CLAIM: usize = 5;
+const LEASE_CLAIM: usize = 8;
+const ONLY_LEASE_CLAIM: usize = 2;
 
 fn now(row: &Row) -> SqlResult<Timestamp> {
     // Far from the ends of the calendar: a clock that says otherwise gets an instant that is over.
@@ -412,6 +314,15 @@ fn now(row: &Row) -> SqlResult<Timestamp> {
         RowTime::At(now) => now,
         RowTime::Past => Timestamp::MIN,
         RowTime::Never => Timestamp::MAX,
+    })
+}
+
+/// Reads the columns of [`ZONE`] from column `at` on.
+fn clock(row: &Row, now: Timestamp, at: usize) -> SqlResult<DatabaseClock> {
+    Ok(DatabaseClock {
+        now,
+        zone: row.try_get(at)?,
+        utc_offset: row.try_get(at + 1)?,
     })
 }
 
@@ -463,8 +374,8 @@ mod tests {
             .unwrap();
         let store = Store::new(&ctx.settings().table);
         let acquire = include_str!("../../benches/compare/acquire.sql");
-        assert_eq!(words(acquire), words(&store.acquire_lease));
+        assert_eq!(words(acquire), words(&store.statements.acquire_lease));
         let release = include_str!("../../benches/compare/release.sql");
-        assert_eq!(words(release), words(&store.expire));
+        assert_eq!(words(release), words(&store.statements.expire));
     }
 }

@@ -25,13 +25,12 @@ pub(crate) struct Taken {
     pub(crate) lease: Option<HeldLease>,
 }
 
-/// A lease that is held. A child of a fork has its memory, but not the lease: nothing happens there.
+/// A lease that is held. In a child of a fork it counts as lost, and nothing happens to the parent's.
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     keeper: Keeper,
     id: u64,
     holding: Holding,
-    process: u32,
     /// Its release has begun.
     ending: bool,
 }
@@ -42,7 +41,6 @@ impl HeldLease {
             keeper,
             id,
             holding,
-            process: std::process::id(),
             ending: false,
         }
     }
@@ -67,8 +65,8 @@ impl HeldLease {
         reply: impl FnOnce(Result<Option<Loss>>) + Send + 'static,
     ) {
         self.ending = true;
-        if self.process != std::process::id() {
-            reply(Ok(None));
+        if self.holding.state.is_inherited() {
+            reply(Ok(Some(Loss::Inherited)));
             return;
         }
         let operation = Operation::new(&self.keeper);

@@ -97,6 +97,8 @@ pub(crate) enum Loss {
     Expired,
     /// The row is gone, or carries somebody else's value.
     Rejected,
+    /// This process was forked from the one that has the lease, and has only a memory of it.
+    Inherited,
 }
 
 /// One acquisition until its release or loss.

@@ -40,6 +40,54 @@ pub(crate) fn slot_end(
     crontab.next_after(database_now.checked_add(tolerance).ok()?, zone)
 }
 
+/// How far the database's clock and ours may be apart for the slot to be among the [`candidates`].
+const CLOCKS_APART: Duration = Duration::from_secs(60);
+
+/// Ticks from which the database picks the end of a slot by its own clock: the first one after *T + t*,
+/// which is what [`slot_end`] answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Candidates {
+    /// An earlier *T + t* is out of their range, for there may be ticks before them.
+    pub(crate) from: Option<Timestamp>,
+    /// All ticks after `from` without a gap, up to some point. There may be ticks after the last one, so
+    /// a *T + t* from that one on is out of range, too.
+    pub(crate) ticks: Vec<Timestamp>,
+}
+
+impl Candidates {
+    /// The only one, when it is known.
+    pub(crate) fn only(end: Timestamp) -> Self {
+        Self {
+            from: None,
+            ticks: vec![end],
+        }
+    }
+}
+
+/// The ends of the slots that a start may belong to when our own clock says `about_now`. Which one it
+/// is, and whether it is any of them, the database says.
+pub(crate) fn candidates(
+    crontab: &Crontab,
+    zone: &TimeZone,
+    about_now: Timestamp,
+    tolerance: Duration,
+) -> Option<Candidates> {
+    let middle = about_now.checked_add(tolerance).ok()?;
+    let from = middle.checked_sub(CLOCKS_APART).ok()?;
+    let to = middle.checked_add(CLOCKS_APART).ok()?;
+    let mut ticks = Vec::new();
+    for tick in crontab.ticks_after(from, zone) {
+        ticks.push(tick);
+        if tick > to {
+            break;
+        }
+    }
+    Some(Candidates {
+        from: Some(from),
+        ticks,
+    })
+}
+
 /// Whether a slot that ends at `end` is over at the database time `now`, so that a row for it would
 /// exclude nobody.
 pub(crate) fn is_over(end: Timestamp, now: Timestamp, tolerance: Duration) -> bool {
@@ -214,6 +262,42 @@ mod tests {
                 prop_assert_eq!(starts, 1, "for the tick at {}", tick);
                 prop_assert_eq!(expires, next);
                 tick = next;
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_first_candidate_after_an_instant_in_their_range_is_the_end_of_its_slot(
+            expression in prop::sample::select(
+                &["* * * * *", "*/7 1-4 * * *", "30 2 * * *", "59,0,1 * * * *", "@weekly"][..]
+            ),
+            zone_name in prop::sample::select(&["UTC", "Europe/Berlin", "Asia/Kathmandu"][..]),
+            // Around the changes of the clock, too.
+            ours in prop_oneof![1_700_000_000..2_000_000_000_i64, 1_774_744_000..1_774_750_000_i64],
+            apart in -70_000_000..70_000_000_i64,
+            tolerance in 0..100_000_u64,
+        ) {
+            let crontab = Crontab::parse(expression).unwrap();
+            let zone = zone(zone_name);
+            let tolerance = Duration::from_millis(tolerance);
+            let ours = Timestamp::from_second(ours).unwrap();
+            let candidates = candidates(&crontab, &zone, ours, tolerance).unwrap();
+            prop_assert!(candidates.ticks.len() <= 4);
+
+            let theirs = ours + jiff::SignedDuration::from_micros(apart);
+            // What the statement does.
+            let reckoned = theirs + tolerance;
+            let picked = candidates.ticks.into_iter().find(|&tick| tick > reckoned);
+            let picked = picked.filter(|_| candidates.from.is_none_or(|from| from <= reckoned));
+
+            let right = slot_end(&crontab, &zone, theirs, tolerance);
+            if apart.abs() <= 60_000_000 {
+                prop_assert_eq!(picked, right);
+            } else {
+                prop_assert!(picked.is_none() || picked == right);
             }
         }
     }

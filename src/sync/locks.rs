@@ -106,6 +106,9 @@ impl fmt::Debug for ScheduleLock {
 /// does the same and reports what went wrong. Neither runs when the process is killed or leaves
 /// through [`std::process::exit`]: the row then ends by its TTL.
 ///
+/// A child of a fork does not have its parent's lease: there it counts as lost from the start, and
+/// dropping it does nothing, while the parent's goes on. The child may take locks of its own.
+///
 /// ```no_run
 /// use dislock::{LeaseLock, LockContext};
 ///
@@ -218,6 +221,9 @@ impl LeaseLock {
 
 impl Drop for LeaseLock {
     fn drop(&mut self) {
+        if self.state().is_some_and(|state| state.is_inherited()) {
+            return;
+        }
         if let Err(error) = self.end(Vec::new()) {
             log::warn!("{error:#}");
         }

@@ -1,6 +1,7 @@
 //! `--check`: what a run would need is looked at, and nothing is started or written.
 
 use crate::support::database::Database;
+use crate::support::pooler::Pooler;
 use crate::support::run::{Dislock, Finished};
 use crate::support::server::Server;
 
@@ -229,13 +230,17 @@ fn a_strict_isolation_is_worth_a_warning() {
 }
 
 #[test]
-fn a_forwarded_port_is_seen() {
-    let database = Database::new();
+fn a_pooler_is_seen_and_a_forwarded_port_is_none() {
+    let server = Server::start();
+    let database = server.database();
     let proxy = database.proxy();
+    let pooler = Pooler::start(&server);
 
-    let checked = dislock(database.url_via(&proxy)).run(NO_COMMAND);
+    let forwarded = dislock(database.url_via(&proxy)).run(NO_COMMAND);
+    let pooled = dislock(pooler.url(&database)).run(NO_COMMAND);
 
-    assert_finding(&checked, 0, "pooler", "ok", "likely");
+    assert_finding(&forwarded, 0, "pooler", "ok", "none is seen");
+    assert_finding(&pooled, 0, "pooler", "ok", "stands between");
 }
 
 #[test]

@@ -1,10 +1,8 @@
 //! Reaching the database: strings, files and variables as psql takes them, TLS, poolers, failover.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -12,6 +10,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
 use crate::support::database::Database;
 use crate::support::home;
+use crate::support::pooler::Pooler;
 use crate::support::run::{Dislock, Run};
 use crate::support::server::{Server, Stop};
 use crate::support::wait::{SOON, eventually, value};
@@ -287,81 +286,12 @@ fn the_heartbeat_finds_the_new_primary_within_the_lease() {
     assert!(!run.spans()[0].done);
 }
 
-/// A PgBouncer that hands a server connection on after each transaction, and has just one.
-struct Pooler {
-    process: Child,
-    port: u16,
-    directory: PathBuf,
-}
-
-impl Pooler {
-    fn start(server: &Server) -> Self {
-        let program = [
-            "/usr/sbin/pgbouncer",
-            "/usr/bin/pgbouncer",
-            "/usr/local/bin/pgbouncer",
-            "/opt/homebrew/bin/pgbouncer",
-        ]
-        .into_iter()
-        .find(|program| Path::new(program).exists())
-        .expect("this test needs PgBouncer: run `sudo apt-get install pgbouncer`, or its like");
-        let directory = home::new_dir("pooler");
-        let owner = fs::metadata(server.socket_dir()).unwrap();
-        let (uid, gid) = (owner.uid(), owner.gid());
-        std::os::unix::fs::chown(&directory, Some(uid), Some(gid)).unwrap();
-        let port = {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            free.local_addr().unwrap().port()
-        };
-        let settings = format!(
-            "[databases]\n* = host=127.0.0.1 port={} user=postgres pool_size=1\n\
-             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
-             auth_type = any\npool_mode = transaction\nlogfile = {}/log\n",
-            server.port(),
-            directory.display()
-        );
-        write(&directory.join("settings"), 0o644, &settings);
-        let mut command = Command::new(program);
-        command
-            .arg("-q")
-            .arg(directory.join("settings"))
-            .env(home::RUN_MARK, format!("{}/", directory.display()))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        if nix::unistd::geteuid().is_root() {
-            command.uid(uid).gid(gid);
-        }
-        let process = command.spawn().unwrap();
-        eventually("the pooler listens", || {
-            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
-        Self {
-            process,
-            port,
-            directory,
-        }
-    }
-}
-
-impl Drop for Pooler {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.directory);
-    }
-}
-
 #[test]
 fn two_leases_share_the_one_connection_of_a_pooler() {
     let server = Server::start();
     let database = server.database();
     let pooler = Pooler::start(&server);
-    let url = format!(
-        "postgresql://postgres@127.0.0.1:{}/{}",
-        pooler.port,
-        database.name()
-    );
+    let url = pooler.url(&database);
     let runs = ["one", "two"].map(|key| {
         Dislock::lease(&url, 30.0)
             .env("LOCK_KEY", key)

@@ -28,15 +28,15 @@ fn a_lease_run_makes_4_round_trips() {
 }
 
 #[test]
-fn a_schedule_run_makes_3_round_trips() {
-    // Connect, clock, acquire.
-    assert_cost("schedule", 3, 1);
+fn a_schedule_run_makes_2_round_trips() {
+    // Connect, acquire.
+    assert_cost("schedule", 2, 1);
 }
 
 #[test]
-fn a_run_with_both_makes_5_round_trips() {
-    // Connect, clock, acquire both; connect, expire.
-    assert_cost("schedule,lease", 5, 2);
+fn a_run_with_both_makes_4_round_trips() {
+    // Connect, acquire both; connect, expire.
+    assert_cost("schedule,lease", 4, 2);
 }
 
 #[test]

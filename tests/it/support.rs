@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`server`] | PostgreSQL servers: one that all tests share, and private ones to break |
 //! | [`database`] | a database per test, with the table, and SQL from outside |
+//! | [`pooler`] | a PgBouncer that passes one connection from client to client |
 //! | [`proxy`] | the way to a server, which can go silent, slow or away, and counts |
 //! | [`observed`] | a server behind a proxy, for whoever counts round trips |
 //! | [`run`] | one run of `dislock`: exit code, output, processes |
@@ -16,6 +17,7 @@
 pub(crate) mod database;
 pub(crate) mod home;
 pub(crate) mod observed;
+pub(crate) mod pooler;
 pub(crate) mod processes;
 pub(crate) mod proxy;
 pub(crate) mod run;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use dislock::{LeaseLock, LockContext};
 
 use crate::support::database::Database;
+use crate::support::pooler::Pooler;
 use crate::support::server::{Server, Stop};
 use crate::support::wait::eventually;
 
@@ -21,7 +22,7 @@ fn waiter(url: String, wait: Duration) -> thread::JoinHandle<(LeaseLock, Instant
     })
 }
 
-fn eventually_listens(database: &Database) {
+fn eventually_waits(database: &Database) {
     let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                  AND query LIKE 'SELECT NOW(), seen%' AND state = 'idle'";
     eventually("somebody waits", || database.value(query) == "1");
@@ -41,7 +42,7 @@ fn release_wakes_a_waiter_at_once() {
             _ => database.url(),
         };
         let waiter = waiter(url, Duration::MAX);
-        eventually_listens(&database);
+        eventually_waits(&database);
         thread::sleep(Duration::from_millis(20 * n));
         let released = Instant::now();
         holder.take().unwrap().release().unwrap();
@@ -70,7 +71,7 @@ fn row_that_is_freed_without_an_announcement_is_found_by_looking() {
     let database = Database::new();
     database.put("cronjob-lock:lease:job", "somebody", 600.0);
     let waiter = waiter(database.url(), Duration::MAX);
-    eventually_listens(&database);
+    eventually_waits(&database);
 
     let freed = Instant::now();
     database.sql("DELETE FROM key_value WHERE key = 'cronjob-lock:lease:job'");
@@ -78,6 +79,37 @@ fn row_that_is_freed_without_an_announcement_is_found_by_looking() {
     let (_lease, acquired) = waiter.join().unwrap();
     let late = acquired.duration_since(freed);
     assert!(late < Duration::from_millis(1500), "{late:?}");
+}
+
+/// And subscribes to nothing: that would be left to whoever gets the pooler's connection next.
+#[test]
+fn release_is_found_by_looking_through_a_pooler() {
+    let server = Server::start();
+    let database = server.database();
+    let pooler = Pooler::start(&server);
+    let holder = LeaseLock::acquire(&context(database.url(), Duration::ZERO)).unwrap();
+    let waiter = waiter(pooler.url(&database), Duration::MAX);
+    eventually_waits(&database);
+    let channels = || {
+        pooler
+            .sql(&database, "SELECT pg_listening_channels()")
+            .len()
+    };
+    assert_eq!(channels(), 0);
+
+    let released = Instant::now();
+    holder.release().unwrap();
+
+    let (lease, acquired) = waiter.join().unwrap();
+    let late = acquired.duration_since(released);
+    assert!(late < Duration::from_millis(1500), "{late:?}");
+    lease.release().unwrap();
+    assert_eq!(channels(), 0);
+    let log = server.log();
+    assert!(
+        !log.contains("ERROR:") && !log.contains("WARNING:"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -101,7 +133,7 @@ fn database_restart_does_not_end_the_wait() {
     let database = server.database();
     database.put("cronjob-lock:lease:job", "somebody", 600.0);
     let waiter = waiter(database.url(), Duration::MAX);
-    eventually_listens(&database);
+    eventually_waits(&database);
 
     server.restart(Stop::Immediate);
     assert!(!waiter.is_finished());
@@ -116,7 +148,7 @@ fn wait_ends_when_the_table_is_gone() {
     database.put("cronjob-lock:lease:job", "somebody", 600.0);
     let ctx = context(database.url(), Duration::MAX);
     let waiter = thread::spawn(move || LeaseLock::acquire(&ctx).map(drop));
-    eventually_listens(&database);
+    eventually_waits(&database);
 
     database.sql("DROP TABLE key_value");
 

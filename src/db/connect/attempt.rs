@@ -47,6 +47,8 @@ pub(super) struct LoggedIn {
     pub(super) client: Client,
     pub(super) driver: Driver,
     pub(super) encryption: Encryption,
+    /// The server's process, as the login names it.
+    pub(super) backend: Option<i32>,
 }
 
 /// Why one way of encrypting failed, and whether the other may be tried.
@@ -130,6 +132,7 @@ async fn log_in_over(
                 client,
                 driver,
                 encryption: way,
+                backend: login.backend(),
             });
         }
         Err(error) => error,

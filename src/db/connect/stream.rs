@@ -1,7 +1,8 @@
 //! What the driver reads and writes: a socket, encrypted or not, that watches the login.
 //!
 //! The driver does not tell whether an error of the server came before or after it let us in, and
-//! libpq's fallbacks depend on it. So the stream follows the server's first messages.
+//! libpq's fallbacks depend on it; nor which process of the server it was given for its cancel
+//! requests, by which a pooler is known. So the stream follows the server's first messages.
 
 use std::future::{Ready, ready};
 use std::io;
@@ -115,7 +116,7 @@ impl TlsConnect<Stream> for Encrypted {
     }
 }
 
-/// Follows the server's messages until it says that we are who we claim to be, and breaks the
+/// Follows the server's messages until it says which process of it we talk to, and breaks the
 /// connection off when it asks for proof in a way that `require_auth` rules out, before any is given.
 #[derive(Clone, Debug)]
 pub(super) struct LoginWatch {
@@ -130,17 +131,28 @@ struct Seen {
     challenged: AtomicBool,
     authenticated: AtomicBool,
     refusal: OnceLock<&'static str>,
+    backend: OnceLock<i32>,
 }
 
 /// Where in the stream of messages we are: a type byte, a length that counts itself, a body.
 #[derive(Clone, Debug)]
 enum Position {
-    /// In the bytes that matter: type, length, and the code of an authentication message.
+    /// In the bytes that matter: type, length, and the number that some messages begin with.
     Head(Vec<u8>),
     /// This many bytes before the next message.
     Body(usize),
     /// Nothing more to learn.
     Over,
+}
+
+impl Position {
+    /// Before the next message, when `rest` of this one is still to come.
+    fn after(rest: usize) -> Self {
+        match rest {
+            0 => Self::Head(Vec::new()),
+            rest => Self::Body(rest),
+        }
+    }
 }
 
 impl LoginWatch {
@@ -167,6 +179,11 @@ impl LoginWatch {
         self.seen.refusal.get().copied()
     }
 
+    /// The process that the server, or a pooler, says it is.
+    pub(super) fn backend(&self) -> Option<i32> {
+        self.seen.backend.get().copied()
+    }
+
     fn observe(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match &mut self.position {
@@ -175,9 +192,7 @@ impl LoginWatch {
                     let skipped = bytes.len().min(*left);
                     bytes = &bytes[skipped..];
                     *left -= skipped;
-                    if *left == 0 {
-                        self.position = Position::Head(Vec::new());
-                    }
+                    self.position = Position::after(*left);
                 }
                 Position::Head(head) => {
                     head.push(bytes[0]);
@@ -196,14 +211,18 @@ impl LoginWatch {
 
     fn follow(&self, message: &Message) -> Result<Position, &'static str> {
         let (code, rest) = match *message {
-            Message::Other { rest: 0 } => return Ok(Position::Head(Vec::new())),
-            Message::Other { rest } => return Ok(Position::Body(rest)),
             Message::Authentication { code, rest } => (code, rest),
+            Message::BackendKey { process } => {
+                let _ = self.seen.backend.set(process);
+                return Ok(Position::Over);
+            }
+            Message::Ready => return Ok(Position::Over),
+            Message::Other { rest } => return Ok(Position::after(rest)),
         };
         let method = match code {
             0 if self.required.allows_none() || self.was_challenged() => {
                 self.seen.authenticated.store(true, Ordering::Relaxed);
-                return Ok(Position::Over);
+                return Ok(Position::after(rest));
             }
             0 => return Err("require_auth: the server lets us in without asking for proof"),
             3 => AuthMethod::Password,
@@ -217,17 +236,25 @@ impl LoginWatch {
             return Err("require_auth does not allow the way in which the server asks for proof");
         }
         self.seen.challenged.store(true, Ordering::Relaxed);
-        Ok(match rest {
-            0 => Position::Head(Vec::new()),
-            rest => Position::Body(rest),
-        })
+        Ok(Position::after(rest))
     }
 }
 
 /// A message, without the `rest` of its body.
 enum Message {
-    Authentication { code: u32, rest: usize },
-    Other { rest: usize },
+    Authentication {
+        code: u32,
+        rest: usize,
+    },
+    /// Which process a cancel request has to name.
+    BackendKey {
+        process: i32,
+    },
+    /// For statements: the login is over.
+    Ready,
+    Other {
+        rest: usize,
+    },
 }
 
 /// What a message is, once enough of it is there.
@@ -237,14 +264,18 @@ fn read_head(head: &[u8]) -> Option<Message> {
     let body = usize::try_from(u32::from_be_bytes(*length))
         .unwrap_or(usize::MAX)
         .saturating_sub(length.len());
-    if kind != b'R' {
-        return Some(Message::Other { rest: body });
+    let number = bytes.first_chunk();
+    match kind {
+        b'R' => number.map(|code| Message::Authentication {
+            code: u32::from_be_bytes(*code),
+            rest: body.saturating_sub(code.len()),
+        }),
+        b'K' => number.map(|process| Message::BackendKey {
+            process: i32::from_be_bytes(*process),
+        }),
+        b'Z' => Some(Message::Ready),
+        _ => Some(Message::Other { rest: body }),
     }
-    let (code, _) = bytes.split_first_chunk()?;
-    Some(Message::Authentication {
-        code: u32::from_be_bytes(*code),
-        rest: body.saturating_sub(code.len()),
-    })
 }
 
 #[cfg(test)]
@@ -290,6 +321,23 @@ mod tests {
         bytes.extend(b"S\0\0\0\x05\0");
         for piece in 1..=bytes.len() {
             assert!(watch(&bytes, piece).is_authenticated());
+            assert_eq!(watch(&bytes, piece).backend(), None);
+        }
+    }
+
+    #[test]
+    fn the_servers_process_is_known_when_the_login_is_over() {
+        let mut bytes = authentication(0, b"");
+        bytes.extend(b"S\0\0\0\x05\0");
+        let silent = [&bytes[..], b"Z\0\0\0\x05I", b"K\0\0\0\x0c\0\0\0\x01key1"].concat();
+        bytes.extend(b"K\0\0\0\x0c\0\x01\x02\x03key1Z\0\0\0\x05I");
+        for piece in 1..=bytes.len() {
+            assert_eq!(watch(&bytes, piece).backend(), Some(0x1_0203));
+            assert_eq!(
+                watch(&silent, piece).backend(),
+                None,
+                "what follows is no login"
+            );
         }
     }
 

@@ -1,11 +1,12 @@
 //! Finding the keeper for a database and table again.
 //!
-//! A child of a fork has the memory of its parent's keepers, but not the keepers: it starts from
-//! nothing, and what it remembers is left alone for ever.
+//! A child of a fork has the memory of its parent's keepers, but not the keepers: it starts a list of its
+//! own, and what it remembers is left alone for ever. Even the mutex of its parent's list may be locked,
+//! by a thread that does not exist in the child.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::{Body, Keeper, Shared};
@@ -15,7 +16,11 @@ use crate::error::Result;
 /// The keepers of one kind.
 #[derive(Debug)]
 pub(crate) struct Directory {
+    /// Whose list this is: the first process's that asked for it.
+    process: OnceLock<u32>,
     entries: Mutex<Vec<Known>>,
+    /// The list of a process that was forked from that one.
+    forked: OnceLock<Box<Directory>>,
 }
 
 /// A keeper that can be found.
@@ -23,7 +28,6 @@ pub(crate) struct Directory {
 pub(crate) struct Known {
     ctx: LockContext,
     shared: Arc<Shared>,
-    process: u32,
     /// Disconnected when the keeper's thread has ended, if it has a thread.
     ended: Option<Receiver<()>>,
 }
@@ -31,7 +35,9 @@ pub(crate) struct Known {
 impl Directory {
     pub(crate) const fn new() -> Self {
         Self {
+            process: OnceLock::new(),
             entries: Mutex::new(Vec::new()),
+            forked: OnceLock::new(),
         }
     }
 
@@ -53,14 +59,11 @@ impl Directory {
         if let Some(keeper) = found {
             return Ok(keeper);
         }
-        _over = take_if(&mut entries, |known| {
-            known.is_of_this_process() && known.is_over()
-        });
+        _over = take_if(&mut entries, Known::is_over);
         let (keeper, ended) = start()?;
         entries.push(Known {
             ctx: ctx.clone(),
             shared: Arc::clone(&keeper.shared),
-            process: std::process::id(),
             ended,
         });
         Ok(keeper)
@@ -77,13 +80,19 @@ impl Directory {
         true
     }
 
-    /// All keepers of this process, which nobody will find from now on.
+    /// All keepers, which nobody will find from now on.
     pub(crate) fn take_all(&self) -> Vec<Known> {
-        take_if(&mut self.entries(), Known::is_of_this_process)
+        take_if(&mut self.entries(), |_| true)
     }
 
+    /// The keepers of this process.
     fn entries(&self) -> MutexGuard<'_, Vec<Known>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        let process = std::process::id();
+        let mut list = self;
+        while *list.process.get_or_init(|| process) != process {
+            list = list.forked.get_or_init(|| Box::new(Self::new()));
+        }
+        list.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -95,15 +104,11 @@ fn take_if(entries: &mut Vec<Known>, which: impl Fn(&Known) -> bool) -> Vec<Know
 
 impl Known {
     fn is_for(&self, ctx: &LockContext) -> bool {
-        !self.is_over() && self.is_of_this_process() && self.ctx.has_same_table(ctx)
+        !self.is_over() && self.ctx.has_same_table(ctx)
     }
 
     fn is_over(&self) -> bool {
         self.shared.over.load(Ordering::Acquire)
-    }
-
-    fn is_of_this_process(&self) -> bool {
-        self.process == std::process::id()
     }
 
     fn handle(&self) -> Keeper {
@@ -131,5 +136,36 @@ impl Known {
             // Its end is all there is to be heard from it.
             let _ = ended.recv_timeout(limit);
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use fork::Fork;
+    use nix::sys::signal::{Signal, kill};
+    use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+    use nix::unistd::Pid;
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::exit, reason = "the child must not go on with the tests")]
+    fn child_of_a_fork_has_a_list_of_its_own_though_its_parents_is_locked() {
+        let directory = Directory::new();
+        let _locked = directory.entries();
+
+        let child = match fork::fork().unwrap() {
+            Fork::Parent(pid) => Pid::from_raw(pid),
+            Fork::Child => std::process::exit(directory.entries().len().try_into().unwrap()),
+        };
+
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        let mut status = WaitStatus::StillAlive;
+        while status == WaitStatus::StillAlive && std::time::Instant::now() < end {
+            status = waitpid(child, Some(WaitPidFlag::WNOHANG)).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = kill(child, Signal::SIGKILL);
+        assert_eq!(status, WaitStatus::Exited(child, 0));
     }
 }

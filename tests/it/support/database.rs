@@ -51,8 +51,12 @@ impl Address {
 
     /// Runs statements in the server's own database.
     pub(crate) fn sql(&self, statements: &str) -> Rows {
-        let mut session = Session::open(&self.config("postgres")).expect("connect");
-        session.sql(statements)
+        self.session("postgres").sql(statements)
+    }
+
+    /// A connection to one of the server's databases.
+    pub(crate) fn session(&self, database: &str) -> Session {
+        Session::open(&self.config(database)).expect("connect")
     }
 
     fn config(&self, database: &str) -> Config {
@@ -203,7 +207,7 @@ impl Database {
 
     /// A connection that stays, for a transaction that stays open.
     pub(crate) fn session(&self) -> Session {
-        Session::open(&self.address.config(&self.name)).expect("connect to the test's database")
+        self.address.session(&self.name)
     }
 }
 

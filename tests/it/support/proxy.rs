@@ -40,6 +40,8 @@ struct Shared {
     round_trips: AtomicUsize,
     /// The number of the answer that is not delivered; 0 for none.
     lost_answer: AtomicUsize,
+    /// The number of the answer after which nothing moves; 0 for none.
+    last_answer: AtomicUsize,
 }
 
 /// A TCP proxy on a port of its own, gone when this is dropped.
@@ -64,6 +66,7 @@ impl Proxy {
             bytes: AtomicUsize::new(0),
             round_trips: AtomicUsize::new(0),
             lost_answer: AtomicUsize::new(0),
+            last_answer: AtomicUsize::new(0),
         });
         let target = (host.to_owned(), port);
         let acceptor = Arc::clone(&shared);
@@ -116,6 +119,13 @@ impl Proxy {
     /// the server has done what it was asked, and the client cannot know.
     pub(crate) fn lose_answer(&self, number: usize) {
         self.shared.lost_answer.store(number, Ordering::SeqCst);
+    }
+
+    /// Goes [silent](Self::silence) with the answer that makes the `number`th round trip: what is asked
+    /// next is on its way until the network [heals](Self::heal).
+    #[cfg(feature = "aio")] // the only tests that need it so far
+    pub(crate) fn silence_after(&self, number: usize) {
+        self.shared.last_answer.store(number, Ordering::SeqCst);
     }
 
     /// How many connections were made so far.
@@ -233,8 +243,11 @@ impl Shared {
         std::thread::spawn(requests);
         self.pump(&server, &client, || {
             let answers = asked.swap(false, Ordering::SeqCst);
-            let number = self.round_trips.fetch_add(answers.into(), Ordering::SeqCst);
-            !answers || number + 1 != self.lost_answer.load(Ordering::SeqCst)
+            let number = self.round_trips.fetch_add(answers.into(), Ordering::SeqCst) + 1;
+            if answers && number == self.last_answer.load(Ordering::SeqCst) {
+                self.set(Mode::Silent);
+            }
+            !answers || number != self.lost_answer.load(Ordering::SeqCst)
         });
     }
 
