@@ -412,6 +412,21 @@ fn required_methods_are_those_that_are_listed() {
 }
 
 #[test]
+fn an_at_sign_in_a_database_name_has_to_be_percent_encoded() {
+    for string in [
+        "postgresql://u:p@ss/word@h/app",
+        "postgresql://u:p/word@h/app",
+        "postgresql://u:1/word@h/app",
+        "postgresql://h/a@b",
+    ] {
+        let refused = refusal(string);
+        assert!(refused.contains("has to be percent-encoded"), "{refused}");
+    }
+    let target = resolved("postgresql://u@h/a%40b?user=u@h", &[]);
+    assert_eq!((&*target.dbname, &*target.user), ("a@b", "u@h"));
+}
+
+#[test]
 fn a_target_is_described_without_its_password() {
     let target = resolved("postgresql://me:hunter2@h1,[::1]:6000/app", &[]);
     assert_eq!(target.describe(), "h1:5432,[::1]:6000/app as me");
@@ -424,8 +439,28 @@ fn a_target_is_described_without_its_password() {
 fn no_message_contains_the_password_or_a_piece_of_it() {
     const PIECES: [&str; 2] = ["hunter", "secret"];
     for separator in [
-        "", "@", "@@", "@,@", "@a,", "/", ":", "?", "#", "%", "%2", "%00", " ", "'", "\\", "=",
-        "&", ",", "[",
+        "",
+        "@",
+        "@@",
+        "@,@",
+        "@a,",
+        "/",
+        ":",
+        "?",
+        "#",
+        "%",
+        "%2",
+        "%00",
+        " ",
+        "'",
+        "\\",
+        "=",
+        "&",
+        ",",
+        "[",
+        "@secret/",
+        "@hunter?",
+        "@hunter?hunter=",
     ] {
         let password = format!("hunter{separator}secret");
         for string in [
