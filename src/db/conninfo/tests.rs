@@ -411,6 +411,31 @@ fn required_methods_are_those_that_are_listed() {
     assert!(!methods("!none").allows_none());
 }
 
+/// Nobody is to look for it in the string.
+#[test]
+fn a_bad_value_from_the_environment_is_reported_by_its_variable() {
+    for (variable, value, word) in [
+        ("PGPORT", "x", "PGPORT is not a number from 1 to 65535"),
+        ("PGSSLMODE", "x", "invalid PGSSLMODE; it can be disable"),
+        (
+            "PGCONNECT_TIMEOUT",
+            "x",
+            "PGCONNECT_TIMEOUT has to be an integer",
+        ),
+        (
+            "PGSSLMINPROTOCOLVERSION",
+            "x",
+            "invalid PGSSLMINPROTOCOLVERSION;",
+        ),
+    ] {
+        let refused = resolve("postgresql://u@h/d", &[(variable, value)]);
+        let message = refused.unwrap_err().to_string();
+        assert!(message.starts_with(word), "{message}");
+    }
+    let by_string = resolve("postgresql://u@h:x/d", &[("PGPORT", "x")]);
+    assert!(by_string.unwrap_err().to_string().starts_with("the port"));
+}
+
 #[test]
 fn an_at_sign_in_a_database_name_has_to_be_percent_encoded() {
     for string in [
