@@ -42,7 +42,7 @@ pub(crate) fn check(ctx: &LockContext, strategies: &[LockStrategy]) -> Report {
         report.findings.push(Finding::fail(
             "connection",
             format!("{error:#}"),
-            "see the database's log; psql with the same URL should say the same",
+            "psql -w with the same URL should say the same; else see the database's log",
         ));
     }
     if strategies.contains(&LockStrategy::Lease) {

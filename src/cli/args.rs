@@ -50,7 +50,8 @@ Exit codes:
     name = "dislock",
     version,
     override_usage = "dislock [OPTIONS] <URL_ENV_NAME> <COMMAND> [ARGS]...\n       \
-        dislock [OPTIONS] --init|--list|--release <KEY>|--prune <AGE>|--check <URL_ENV_NAME>",
+        dislock [OPTIONS] --init|--list|--release <KEY>|--prune <AGE> <URL_ENV_NAME>\n       \
+        dislock [OPTIONS] --check <URL_ENV_NAME> [COMMAND] [ARGS]...",
     after_help = "More, with examples and exit codes: dislock --help",
     after_long_help = AFTER_LONG_HELP,
     max_term_width = 100,

@@ -242,6 +242,15 @@ pub(crate) struct BadInput {
 }
 
 impl BadInput {
+    /// Says how to do without, if it was not given at all.
+    pub(crate) fn or_instead(mut self, way_out: &str) -> Self {
+        if self.value.is_none() {
+            self.why.push_str(", or ");
+            self.why.push_str(way_out);
+        }
+        self
+    }
+
     /// For a setting that does not stop a run: says what is taken instead.
     pub(crate) fn with_default(mut self, default: &str) -> Self {
         self.why.push_str("; using ");

@@ -82,7 +82,10 @@ pub(crate) fn resolve(args: &Args, env: Env<'_>) -> Result<Settings, BadInput> {
         builder = builder.connect_timeout(timeout);
     }
     if strategies.contains(&LockStrategy::Schedule) {
-        builder = builder.schedule(reader.require(&input::CRON)?);
+        let schedule = reader
+            .require(&input::CRON)
+            .map_err(|bad| bad.or_instead("--strategy lease, which needs no schedule"))?;
+        builder = builder.schedule(schedule);
         if let Some(zone) = reader.zone()? {
             builder = builder.timezone(zone);
         }

@@ -345,7 +345,7 @@ impl<'a> Acquirer<'a> {
             if self.in_doubt {
                 connection.give_up();
             }
-        } else if matches!(failure, Failure::Silent) {
+        } else if matches!(failure, Failure::Silent | Failure::Late(_)) {
             self.keeper.operations().give_up(&connection).await;
         }
     }

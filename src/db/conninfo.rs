@@ -165,6 +165,12 @@ impl Conninfo {
         if parse::has_at_sign_in_hosts(url) {
             return Err(ConninfoError::at_sign_in_host());
         }
+        if parse::has_at_sign_in_database(url) {
+            return Err(ConninfoError::new(
+                "the database name contains \"@\"; an \"@\" or \"/\" in a user name, a password or a \
+                 database name has to be percent-encoded",
+            ));
+        }
         if let Some(keyword) = settings.with_swallowed_password() {
             return Err(ConninfoError::new(format!(
                 "the connection string has no value for {keyword}, and takes password=… for one; \
@@ -230,7 +236,7 @@ impl Conninfo {
     /// `host:port/dbname as user`, for messages.
     pub(crate) fn describe(&self) -> String {
         let hosts: Vec<_> = self.hosts.iter().map(ToString::to_string).collect();
-        // After an unescaped "/" in a password the rest of it is taken for the database's name.
+        // After "@…?dbname=" in a password, not escaped, the rest of it is taken for the database's name.
         let dbname = if self.dbname.contains('@') {
             "…"
         } else {

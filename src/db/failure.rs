@@ -1,6 +1,7 @@
 //! Everything that can go wrong with the database, in one type, with what to do about it.
 
 use std::future::Future;
+use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
@@ -18,6 +19,8 @@ pub(crate) enum Failure {
     Statement(tokio_postgres::Error),
     /// No answer came in time.
     Silent,
+    /// An answer came, but so late that a lease of this TTL may not be trusted any more.
+    Late(Duration),
     /// This row was not written, although nobody holds it: it came and went meanwhile, or something on
     /// the table is in the way.
     NotWritten(String),
@@ -34,7 +37,7 @@ impl Failure {
         let passing = match self {
             Self::Connect(error) => error.is_passing(),
             Self::Statement(error) => is_connection_loss(error),
-            Self::Silent | Self::NotWritten(_) => true,
+            Self::Silent | Self::Late(_) | Self::NotWritten(_) => true,
             Self::Refused(_) => false,
         };
         match passing {
@@ -57,7 +60,7 @@ impl Failure {
         match self {
             Self::Connect(error) => error.sqlstate(),
             Self::Statement(error) => error.code().map(|code| code.code()),
-            Self::Silent | Self::NotWritten(_) | Self::Refused(_) => None,
+            Self::Silent | Self::Late(_) | Self::NotWritten(_) | Self::Refused(_) => None,
         }
     }
 
@@ -112,6 +115,9 @@ impl Failure {
             },
             Self::Statement(error) => Error::database_from(message, error),
             Self::Silent => Error::database(format!("{message}: the server does not answer")),
+            Self::Late(ttl) => Error::database(format!(
+                "{message}: the answer comes too late for a lease with a TTL of {ttl:?}"
+            )),
             Self::NotWritten(key) => Error::database(format!(
                 "{message}: row {key} was not written although nobody holds it; a trigger or a policy \
                  on the table may prevent it"

@@ -61,6 +61,19 @@ fn a_server_that_takes_the_connection_and_is_silent() {
     assert_cannot_lock(&database.url_via(&proxy), &["127.0.0.1"]);
 }
 
+/// The server does answer: whoever reads the message is not to look for the fault there.
+#[test]
+fn a_ttl_that_is_over_before_the_answer_comes() {
+    let run = Dislock::lease(Database::new().url(), 0.000_001)
+        .env("LOCK_CONNECT_TIMEOUT_SECONDS", "1")
+        .run(["echo", "ran"]);
+
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{}", run.stderr);
+    let logged = run.only_log_line();
+    let reason = "the answer comes too late for a lease with a TTL of 1µs";
+    assert!(logged.message.contains(reason), "{logged:?}");
+}
+
 #[test]
 fn a_wrong_password() {
     let server = Server::start();

@@ -224,12 +224,19 @@ fn a_malformed_value_is_refused_by_its_names_with_its_text_and_what_is_allowed()
 
 #[test]
 fn a_missing_key_or_schedule_is_refused_by_name() {
-    for (missing, option) in [("LOCK_KEY", "--key"), ("CRON_SCHEDULE", "--cron")] {
+    for (missing, option, instead) in [
+        ("LOCK_KEY", "--key", ""),
+        (
+            "CRON_SCHEDULE",
+            "--cron",
+            ", or --strategy lease, which needs no schedule",
+        ),
+    ] {
         let env: Vec<_> = base().into_iter().filter(|(n, _)| n != missing).collect();
         let bad = resolve(&args(&[]), &|name| lookup(&env, name)).unwrap_err();
         assert_eq!(
             bad.to_string(),
-            format!("{missing} ({option}): must be set and not be empty")
+            format!("{missing} ({option}): must be set and not be empty{instead}")
         );
     }
 }

@@ -127,7 +127,7 @@ impl Acquirer<'_> {
                 // The answer took so long that nothing may be started with it. Once more: the row is
                 // ours, and its value says so.
                 self.in_doubt = true;
-                return Err(Failure::Silent);
+                return Err(Failure::Late(settings.timing.ttl));
             }
         }
         Ok(Answer::Acquired {

@@ -144,9 +144,10 @@ async fn log_in_over(
             && !login.is_authenticated(),
         reason: match host.password {
             _ if login.refusal().is_some() => Reason::refused(login.refusal().unwrap_or_default()),
-            None if login.was_challenged() && sqlstate.is_none() => {
-                Reason::refused("the server asks for a password, and none is given")
-            }
+            None if login.was_challenged() && sqlstate.is_none() => Reason::refused(
+                "the server asks for a password, and none is given: neither by the connection \
+                     string nor PGPASSWORD nor a line of the password file that fits",
+            ),
             _ => Reason::Login(error),
         },
     })

@@ -80,10 +80,13 @@ impl Address {
             Self::Unix(path) => {
                 // The operating system writes the abstract namespace's leading "@" as a NUL.
                 let stream = match path.to_str().and_then(|p| p.strip_prefix('@')) {
-                    Some(name) => UnixStream::connect(format!("\0{name}")).await?,
-                    None => UnixStream::connect(path).await?,
+                    Some(name) => UnixStream::connect(format!("\0{name}")).await,
+                    None => UnixStream::connect(path).await,
                 };
-                Ok(Socket::Unix(stream))
+                // The host may have been left open, and then it tells nobody where we looked.
+                let at_path =
+                    |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+                Ok(Socket::Unix(stream.map_err(at_path)?))
             }
         }
     }
@@ -191,6 +194,17 @@ mod tests {
             panic!("not TCP");
         };
         assert!(!SockRef::from(&stream).keepalive().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_is_not_there_is_named() {
+        let address = socket_in("/nonexistent", 1);
+        let error = address.open(&TcpOptions::default()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(
+            error.to_string().starts_with("/nonexistent/.s.PGSQL.1: "),
+            "{error}"
+        );
     }
 
     #[tokio::test]

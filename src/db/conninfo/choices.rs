@@ -22,8 +22,9 @@ macro_rules! choice {
                 match settings.bytes($keyword) {
                     None => Ok(None),
                     $(Some(value) if value == $word.as_bytes() => Ok(Some(Self::$variant)),)+
-                    Some(_) => Err(ConninfoError::new(concat!(
-                        "invalid ", $keyword, "; it can be", $(" ", $word),+
+                    Some(_) => Err(ConninfoError::new(format!(
+                        concat!("invalid {}; it can be", $(" ", $word),+),
+                        settings.name($keyword)
                     ))),
                 }
             }
@@ -125,7 +126,8 @@ impl TlsVersion {
             "tlsv1.2" => Ok(Some(Self::V1_2)),
             "tlsv1.3" => Ok(Some(Self::V1_3)),
             _ => Err(ConninfoError::new(format!(
-                "invalid {keyword}; it can be TLSv1 TLSv1.1 TLSv1.2 TLSv1.3"
+                "invalid {}; it can be TLSv1 TLSv1.1 TLSv1.2 TLSv1.3",
+                settings.name(keyword)
             ))),
         }
     }
@@ -139,7 +141,7 @@ pub(super) fn integer(settings: &Settings, keyword: &str) -> Result<Option<i32>,
     text.trim_ascii()
         .parse()
         .map(Some)
-        .map_err(|_| ConninfoError::new(format!("{keyword} has to be an integer")))
+        .map_err(|_| ConninfoError::new(format!("{} has to be an integer", settings.name(keyword))))
 }
 
 /// A positive number of units; zero and less mean "the system's default".

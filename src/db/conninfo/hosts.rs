@@ -125,7 +125,9 @@ pub(super) fn hosts(settings: &Settings) -> Result<Vec<Host>, ConninfoError> {
             };
             Ok(Host {
                 place: place(entry(&names), entry(&addresses))?,
-                port: port.map_or(Ok(DEFAULT_PORT), |port| parse_port(port))?,
+                port: port.map_or(Ok(DEFAULT_PORT), |port| {
+                    parse_port(port, settings.name("port"))
+                })?,
                 password: None,
             })
         })
@@ -162,7 +164,7 @@ fn place(name: Option<String>, address: Option<String>) -> Result<Place, Conninf
     }
 }
 
-fn parse_port(port: &str) -> Result<u16, ConninfoError> {
+fn parse_port(port: &str, name: &str) -> Result<u16, ConninfoError> {
     if port.is_empty() {
         return Ok(DEFAULT_PORT);
     }
@@ -171,9 +173,11 @@ fn parse_port(port: &str) -> Result<u16, ConninfoError> {
         .ok()
         .filter(|&port| port > 0)
         .ok_or_else(|| {
-            ConninfoError::new(
-                "the port is not a number from 1 to 65535 \
-                 (a \":\", \"/\" or \"@\" in a user name or password has to be percent-encoded)",
-            )
+            ConninfoError::new(match name {
+                "port" => "the port is not a number from 1 to 65535 \
+                     (a \":\", \"/\" or \"@\" in a user name or password has to be percent-encoded)"
+                    .to_owned(),
+                variable => format!("{variable} is not a number from 1 to 65535"),
+            })
         })
 }

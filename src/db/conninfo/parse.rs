@@ -37,6 +37,19 @@ pub(super) fn has_at_sign_in_hosts(string: &str) -> bool {
     credentials.is_some() && hosts.contains('@')
 }
 
+/// Whether a URL has an `@` where its database is. To libpq that is a part of the name, which could be written
+/// `%40` as well; more likely it is the end of credentials whose password has a `/`, perhaps an `@` before it.
+pub(super) fn has_at_sign_in_database(string: &str) -> bool {
+    let Some(rest) = SCHEMES.iter().find_map(|s| string.strip_prefix(s)) else {
+        return false;
+    };
+    let (_, rest) = split_credentials(rest);
+    let place = &rest[..rest.find('?').unwrap_or(rest.len())];
+    place
+        .split_once('/')
+        .is_some_and(|(_, database)| database.contains('@'))
+}
+
 /// The old `requiressl` still means what it did.
 fn store(settings: &mut Settings, keyword: &str, value: Vec<u8>) -> bool {
     if keyword == "requiressl" {
@@ -156,7 +169,7 @@ fn parse_query(query: &str, settings: &mut Settings) -> Result<(), ConninfoError
         let unnamed = "an option after the \"?\"";
         let keyword = decode(raw_keyword).map_err(|why| why.of(unnamed))?;
         let keyword = String::from_utf8_lossy(&keyword);
-        let shown = if is_option_name(&keyword) {
+        let shown = if is_option_name(&keyword) && !query.contains('@') {
             keyword.as_ref()
         } else {
             unnamed

@@ -63,7 +63,11 @@ const KEYWORDS: &[(&str, Option<&str>)] = &[
 
 /// Values of options, as bytes: a password need not be UTF-8. Holds secrets, so it has no `Debug`.
 #[derive(Default)]
-pub(super) struct Settings(BTreeMap<&'static str, Vec<u8>>);
+pub(super) struct Settings {
+    values: BTreeMap<&'static str, Vec<u8>>,
+    /// The variables of those options that have their value from the environment.
+    variables: BTreeMap<&'static str, &'static str>,
+}
 
 impl Settings {
     /// Sets an option, over an earlier value. False when there is no such option.
@@ -72,39 +76,48 @@ impl Settings {
         let Some(&(keyword, _)) = KEYWORDS.iter().find(|(known, _)| *known == keyword) else {
             return false;
         };
-        self.0.insert(keyword, value);
+        self.values.insert(keyword, value);
         true
     }
 
     /// Sets an option that has no value yet. False when there is no such option.
     #[must_use]
     pub(super) fn set_if_absent(&mut self, keyword: &str, value: Vec<u8>) -> bool {
-        self.0.contains_key(keyword) || self.set(keyword, value)
+        self.values.contains_key(keyword) || self.set(keyword, value)
     }
 
     /// Gives every option that has no value yet that of its environment variable.
     pub(super) fn add_environment(&mut self, env: &dyn Fn(&str) -> Option<OsString>) {
         for &(keyword, variable) in KEYWORDS {
-            if self.0.contains_key(keyword) {
+            if self.values.contains_key(keyword) {
                 continue;
             }
-            if let Some(value) = variable.and_then(env) {
-                self.0.insert(keyword, value.into_vec());
+            let Some(variable) = variable else { continue };
+            if let Some(value) = env(variable) {
+                self.values.insert(keyword, value.into_vec());
+                self.variables.insert(keyword, variable);
             }
         }
     }
 
+    /// What messages call the option: by its variable where the value comes from there, so that nobody
+    /// looks for the fault in the string.
+    pub(super) fn name<'a>(&self, keyword: &'a str) -> &'a str {
+        self.variables.get(keyword).copied().unwrap_or(keyword)
+    }
+
     /// The value as it is, which may be empty.
     pub(super) fn bytes(&self, keyword: &str) -> Option<&[u8]> {
-        self.0.get(keyword).map(Vec::as_slice)
+        self.values.get(keyword).map(Vec::as_slice)
     }
 
     /// The value as text, which may be empty.
     pub(super) fn text(&self, keyword: &str) -> Result<Option<&str>, ConninfoError> {
         self.bytes(keyword)
             .map(|value| {
-                std::str::from_utf8(value)
-                    .map_err(|_| ConninfoError::new(format!("{keyword} is not valid UTF-8")))
+                std::str::from_utf8(value).map_err(|_| {
+                    ConninfoError::new(format!("{} is not valid UTF-8", self.name(keyword)))
+                })
             })
             .transpose()
     }
@@ -123,7 +136,7 @@ impl Settings {
 
     /// The option that has `password=…` for its value: in `user= password=x` that is what libpq reads.
     pub(super) fn with_swallowed_password(&self) -> Option<&'static str> {
-        let mut others = self.0.iter().filter(|(keyword, _)| **keyword != "password");
+        let mut others = self.values.iter().filter(|(keyword, _)| **keyword != "password");
         let (keyword, _) = others.find(|(_, value)| value.starts_with(b"password="))?;
         Some(keyword)
     }
@@ -131,6 +144,6 @@ impl Settings {
     /// Everything that is set, for tests.
     #[cfg(any(test, fuzzing))]
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
-        self.0.iter().map(|(&k, v)| (k, v.as_slice()))
+        self.values.iter().map(|(&k, v)| (k, v.as_slice()))
     }
 }

@@ -411,6 +411,46 @@ fn required_methods_are_those_that_are_listed() {
     assert!(!methods("!none").allows_none());
 }
 
+/// Nobody is to look for it in the string.
+#[test]
+fn a_bad_value_from_the_environment_is_reported_by_its_variable() {
+    for (variable, value, word) in [
+        ("PGPORT", "x", "PGPORT is not a number from 1 to 65535"),
+        ("PGSSLMODE", "x", "invalid PGSSLMODE; it can be disable"),
+        (
+            "PGCONNECT_TIMEOUT",
+            "x",
+            "PGCONNECT_TIMEOUT has to be an integer",
+        ),
+        (
+            "PGSSLMINPROTOCOLVERSION",
+            "x",
+            "invalid PGSSLMINPROTOCOLVERSION;",
+        ),
+    ] {
+        let refused = resolve("postgresql://u@h/d", &[(variable, value)]);
+        let message = refused.unwrap_err().to_string();
+        assert!(message.starts_with(word), "{message}");
+    }
+    let by_string = resolve("postgresql://u@h:x/d", &[("PGPORT", "x")]);
+    assert!(by_string.unwrap_err().to_string().starts_with("the port"));
+}
+
+#[test]
+fn an_at_sign_in_a_database_name_has_to_be_percent_encoded() {
+    for string in [
+        "postgresql://u:p@ss/word@h/app",
+        "postgresql://u:p/word@h/app",
+        "postgresql://u:1/word@h/app",
+        "postgresql://h/a@b",
+    ] {
+        let refused = refusal(string);
+        assert!(refused.contains("has to be percent-encoded"), "{refused}");
+    }
+    let target = resolved("postgresql://u@h/a%40b?user=u@h", &[]);
+    assert_eq!((&*target.dbname, &*target.user), ("a@b", "u@h"));
+}
+
 #[test]
 fn a_target_is_described_without_its_password() {
     let target = resolved("postgresql://me:hunter2@h1,[::1]:6000/app", &[]);
@@ -424,8 +464,28 @@ fn a_target_is_described_without_its_password() {
 fn no_message_contains_the_password_or_a_piece_of_it() {
     const PIECES: [&str; 2] = ["hunter", "secret"];
     for separator in [
-        "", "@", "@@", "@,@", "@a,", "/", ":", "?", "#", "%", "%2", "%00", " ", "'", "\\", "=",
-        "&", ",", "[",
+        "",
+        "@",
+        "@@",
+        "@,@",
+        "@a,",
+        "/",
+        ":",
+        "?",
+        "#",
+        "%",
+        "%2",
+        "%00",
+        " ",
+        "'",
+        "\\",
+        "=",
+        "&",
+        ",",
+        "[",
+        "@secret/",
+        "@hunter?",
+        "@hunter?hunter=",
     ] {
         let password = format!("hunter{separator}secret");
         for string in [
