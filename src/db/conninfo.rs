@@ -171,6 +171,11 @@ impl Conninfo {
                  database name has to be percent-encoded",
             ));
         }
+        if parse::has_options_in_credentials(url) {
+            return Err(ConninfoError::new(
+                "the connection URL has an \"@\" after its \"?\"; an \"@\" in a password has to be written %40",
+            ));
+        }
         if let Some(keyword) = settings.with_swallowed_password() {
             return Err(ConninfoError::new(format!(
                 "the connection string has no value for {keyword}, and takes password=… for one; \

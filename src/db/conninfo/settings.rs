@@ -136,7 +136,10 @@ impl Settings {
 
     /// The option that has `password=…` for its value: in `user= password=x` that is what libpq reads.
     pub(super) fn with_swallowed_password(&self) -> Option<&'static str> {
-        let mut others = self.values.iter().filter(|(keyword, _)| **keyword != "password");
+        let mut others = self
+            .values
+            .iter()
+            .filter(|(keyword, _)| **keyword != "password");
         let (keyword, _) = others.find(|(_, value)| value.starts_with(b"password="))?;
         Some(keyword)
     }
