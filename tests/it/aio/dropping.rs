@@ -1,6 +1,6 @@
 //! What becomes of locks when a future or a lease is dropped, at whatever point.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dislock::aio::{self, LeaseLock};
 use dislock::{Error, LockContext, LockStrategy};
@@ -147,10 +147,8 @@ fn acquisition_that_was_dropped_while_its_row_was_locked_is_given_back() {
         eventually("it waits for the lock", || {
             outside(|| database.value(waiting)) == "1"
         });
-        let left = Instant::now() + Duration::from_secs(3);
-        eventually("nobody tries to give it back any more", || {
-            Instant::now() > left
-        });
+        // Nobody tries to give it back for longer than 2 s; what was sent behind it is all that is left.
+        sleep(Duration::from_secs(3)).await;
 
         outside(|| drop(dba.sql("COMMIT")));
 
