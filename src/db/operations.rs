@@ -120,7 +120,7 @@ impl Operations {
             .map_or(true, |connection| connection.is_some())
     }
 
-    /// A connection is of no use any more: nobody else should find that out for himself.
+    /// A connection is of no use any more: nobody else should have to find that out.
     pub(crate) async fn give_up(&self, connection: &SharedConnection) {
         connection.give_up();
         let mut shared = self.connection.lock().await;
