@@ -39,7 +39,7 @@ const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 /// For a cancel request, which may be too late anyhow.
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 
-/// How many announcements are kept for somebody who is slow to take them; when there are more, he has
+/// How many announcements are kept for somebody who is slow to take them; when there are more, they have
 /// a reason to look anyway.
 const ANNOUNCEMENTS: usize = 64;
 

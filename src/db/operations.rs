@@ -289,7 +289,7 @@ impl Operations {
     }
 }
 
-/// Tells everybody why his rows could not be ended.
+/// Tells everybody why their rows could not be ended.
 fn refuse(requests: Vec<Request>, failure: Failure) {
     let mut failure = Some(failure);
     let mut shared = String::new();
