@@ -41,6 +41,13 @@
 //! All calls block the calling thread, within bounds that each of them states, and do their I/O on
 //! threads of their own. Inside an async runtime they work, and block the thread they are called on.
 //! The feature `aio` adds the same calls as async functions, in the module `aio`.
+//!
+//! # Features
+//!
+//! * `tls`, on by default: TLS to the database. Without it a connection string that needs TLS is
+//!   refused.
+//! * `aio`: the async twin, on the caller's Tokio runtime.
+//! * `cli`, on by default: the program. A library does without it.
 
 // docs.rs builds with a nightly toolchain, which can say what is there only with a feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -86,15 +86,15 @@ impl LockContextBuilder {
         self
     }
 
-    /// When the slot of a schedule lock ends, if the caller knows it. A schedule lock needs either
-    /// this or a [`schedule`](Self::schedule).
+    /// When the slot of a schedule lock ends, if the caller knows it. A schedule lock needs this or a
+    /// [`schedule`](Self::schedule); both together are rejected.
     pub fn next_run_time(mut self, at: SystemTime) -> Self {
         self.next_run_time = Some(at);
         self
     }
 
-    /// A crontab expression: the slot of a schedule lock ends at its next tick by the database's
-    /// clock.
+    /// A crontab expression of five fields, or `@daily` and the like: the slot of a schedule lock ends
+    /// at its next tick by the database's clock.
     pub fn schedule(mut self, crontab: impl Into<String>) -> Self {
         self.schedule = Some(crontab.into());
         self
@@ -151,8 +151,9 @@ impl LockContextBuilder {
     }
 
     /// How long to wait for a busy lease; [`Duration::MAX`] waits for ever. Its release is noticed at
-    /// once, its expiry on time. Which of several that wait gets it is not defined. A slot that is
-    /// taken is never waited for: its tick has started. Defaults to zero.
+    /// once (through a connection pooler within about a second), its expiry on time. Which of several
+    /// that wait gets it is not defined. A slot that is taken is never waited for: its tick has started.
+    /// Defaults to zero.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self

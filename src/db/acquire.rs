@@ -74,7 +74,7 @@ pub(crate) struct Acquirer<'a> {
     slot_until: Option<RowTime>,
     /// A statement was sent whose answer has not come.
     in_doubt: bool,
-    listeners: Option<Subscription>,
+    subscription: Option<Subscription>,
 }
 
 impl<'a> Acquirer<'a> {
@@ -96,7 +96,7 @@ impl<'a> Acquirer<'a> {
             zone: ctx.settings().slot_zone(),
             slot_until: None,
             in_doubt: false,
-            listeners: None,
+            subscription: None,
         }
     }
 
@@ -105,7 +105,7 @@ impl<'a> Acquirer<'a> {
     pub(crate) async fn run(&mut self, alone: bool) -> Result<Acquired> {
         self.own = alone;
         let outcome = self.acquire_or_wait().await;
-        self.listeners = None;
+        self.subscription = None;
         if outcome.is_err() {
             self.give_back().await;
         }
@@ -217,7 +217,7 @@ impl<'a> Acquirer<'a> {
                     event = "waiting", key, holder;
                     "{}, waiting", Error::from(Kind::NotAcquired(busy.clone()))
                 );
-                let announced = Subscription::announced(&mut self.listeners);
+                let announced = Subscription::announced(&mut self.subscription);
                 if timeout(pause, announced).await.is_ok() {
                     return Ok(());
                 }
@@ -252,9 +252,9 @@ impl<'a> Acquirer<'a> {
             return false;
         };
         if self
-            .listeners
+            .subscription
             .as_ref()
-            .is_some_and(|listeners| listeners.are_on(&connection))
+            .is_some_and(|subscription| subscription.is_on(&connection))
         {
             return false;
         }
@@ -267,9 +267,9 @@ impl<'a> Acquirer<'a> {
         )
         .await
         {
-            Ok(listeners) => {
-                self.listeners = listeners;
-                self.listeners.is_some()
+            Ok(subscription) => {
+                self.subscription = subscription;
+                self.subscription.is_some()
             }
             // Whatever it is, asking again will show it, or do without.
             Err(_) => false,

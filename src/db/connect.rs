@@ -3,10 +3,10 @@
 //! Hosts are tried in order, or shuffled when asked. Each address gets `connect_timeout`, and never
 //! more than its share of the time that is left, so that a first host which swallows packets leaves
 //! time for the second. Addresses of one host share only the time until one of them answers: they
-//! mostly lead to one server, and a slow one needs its time. The search goes on after whatever may be that one host's trouble: no address,
-//! no route, no answer, a lost connection, a server that is starting up or is of the wrong kind. It
-//! ends with the first real answer: what one server refuses (a password, a certificate), the next is
-//! not asked for.
+//! mostly lead to one server, and a slow one needs its time. The search goes on after whatever may be
+//! that one host's trouble: no address, no route, no answer, a lost connection, a server that is
+//! starting up or is of the wrong kind. It ends with the first real answer: what one server refuses (a
+//! password, a certificate), the next is not asked for.
 
 mod attempt;
 mod error;
@@ -39,7 +39,7 @@ const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 /// For a cancel request, which may be too late anyhow.
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 
-/// How many announcements are kept for somebody who is slow to take them; when there are more, he has
+/// How many announcements are kept for somebody who is slow to take them; when there are more, they have
 /// a reason to look anyway.
 const ANNOUNCEMENTS: usize = 64;
 

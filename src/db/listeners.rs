@@ -69,32 +69,35 @@ impl Subscription {
             return Ok(None);
         }
         let channel = channel(key);
-        let listeners = Self {
+        let subscription = Self {
             announcements: connection.connection().announcements(),
             operations: Arc::clone(operations),
             connection,
             channel,
         };
-        listeners.operations.listeners().add(&listeners.channel);
-        let listen = listeners
+        subscription
+            .operations
+            .listeners()
+            .add(&subscription.channel);
+        let listen = subscription
             .operations
             .store()
-            .listen(listeners.connection.client(), &listeners.channel);
-        let outcome = listeners.connection.answer(limit, listen).await;
-        outcome.map(|()| Some(listeners))
+            .listen(subscription.connection.client(), &subscription.channel);
+        let outcome = subscription.connection.answer(limit, listen).await;
+        outcome.map(|()| Some(subscription))
     }
 
-    pub(crate) fn are_on(&self, connection: &SharedConnection) -> bool {
+    pub(crate) fn is_on(&self, connection: &SharedConnection) -> bool {
         self.connection.is(connection)
     }
 
-    /// Waits until there is a reason to look; for ever when there are no listeners.
-    pub(crate) async fn announced(listeners: &mut Option<Self>) {
+    /// Waits until there is a reason to look; for ever without a subscription.
+    pub(crate) async fn announced(subscription: &mut Option<Self>) {
         let Some(Self {
             channel,
             announcements,
             ..
-        }) = listeners
+        }) = subscription
         else {
             return std::future::pending().await;
         };
@@ -104,7 +107,7 @@ impl Subscription {
                 Ok(_) | Err(RecvError::Lagged(_)) => return,
                 Err(RecvError::Closed) => {
                     // The connection is gone; the next look finds out what that means.
-                    *listeners = None;
+                    *subscription = None;
                     return;
                 }
             }

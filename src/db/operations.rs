@@ -120,7 +120,7 @@ impl Operations {
             .map_or(true, |connection| connection.is_some())
     }
 
-    /// A connection is of no use any more: nobody else should find that out for himself.
+    /// A connection is of no use any more: nobody else should have to find that out.
     pub(crate) async fn give_up(&self, connection: &SharedConnection) {
         connection.give_up();
         let mut shared = self.connection.lock().await;
@@ -289,7 +289,7 @@ impl Operations {
     }
 }
 
-/// Tells everybody why his rows could not be ended.
+/// Tells everybody why their rows could not be ended.
 fn refuse(requests: Vec<Request>, failure: Failure) {
     let mut failure = Some(failure);
     let mut shared = String::new();

@@ -292,7 +292,7 @@ fn columns<'a>(rows: impl Iterator<Item = &'a OwnRow>) -> (Vec<&'a str>, Vec<&'a
     rows.map(|row| (&*row.key, &*row.value)).unzip()
 }
 
-/// Reads the columns of [`TOUCHED`].
+/// Reads the columns of `TOUCHED` in [`statements`].
 fn touched(row: &Row) -> SqlResult<Touched> {
     Ok(match row.try_get::<_, Option<RowTime>>(0)? {
         Some(expire_at) => Touched::Until(expire_at),

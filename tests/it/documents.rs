@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::recipes::Host;
+use crate::support::host::Host;
 use crate::support::run::Dislock;
 
 fn root() -> &'static Path {

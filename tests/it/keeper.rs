@@ -159,8 +159,8 @@ fn renewal_under_way_does_not_bring_back_a_lease_that_is_released() {
 
     lease.release().unwrap();
 
-    let arrived = Instant::now() + Duration::from_millis(1500);
-    eventually("the renewal has long arrived", || Instant::now() > arrived);
+    // By then the renewal has long arrived.
+    thread::sleep(Duration::from_millis(1500));
     let row = database.row("cronjob-lock:lease:a").unwrap();
     assert!(row.seconds_left < 0.0, "{row:?}");
 }

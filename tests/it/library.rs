@@ -1,13 +1,14 @@
-//! The library's locks, sessions and blocks against a real server.
+//! The library's locks and sessions against a real server.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod blocks;
+mod commands;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use dislock::{
-    Error, LEASE_LOST_EXIT_CODE, LeaseLock, LeaseLossPolicy, LockContext, LockContextBuilder,
-    LockSession, LockStrategy, ScheduleLock, acquire_locks, build_locks, run_with_locks,
-    with_locks,
+    Error, LeaseLock, LeaseLossPolicy, LockContext, LockContextBuilder, LockSession, LockStrategy,
+    ScheduleLock, acquire_locks, build_locks,
 };
 
 use crate::support::database::Database;
@@ -269,120 +270,6 @@ fn a_slot_has_no_loss() {
 
     assert!(session.lease_lost().is_none() && !session.is_lost());
     session.check().unwrap();
-}
-
-#[test]
-fn a_block_has_the_locks_and_its_value_is_passed() {
-    let database = Database::new();
-
-    let value = with_locks(&context(&database), LEASE, |session| {
-        assert_eq!(database.lease().unwrap().value, session.owner());
-        Ok::<_, Error>(42)
-    });
-
-    assert_eq!(value.unwrap(), 42);
-    assert_released(&database);
-}
-
-/// A caller's own kind of error.
-#[derive(Debug)]
-enum Failed {
-    Work,
-    Lock(Error),
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self::Lock(error)
-    }
-}
-
-#[test]
-fn a_block_that_succeeds_after_its_lease_was_lost_is_a_loss() {
-    let database = Database::new();
-
-    let result = with_locks(&context(&database), LEASE, |session| {
-        lose(&database, session);
-        Ok::<_, Failed>(42)
-    });
-
-    assert!(matches!(result, Err(Failed::Lock(error)) if error.is_lease_lost()));
-}
-
-#[test]
-fn a_blocks_own_error_is_not_masked_by_a_loss() {
-    let database = Database::new();
-
-    let result = with_locks(&context(&database), LEASE, |session| {
-        lose(&database, session);
-        Err::<(), _>(Failed::Work)
-    });
-
-    assert!(matches!(result, Err(Failed::Work)));
-}
-
-#[test]
-fn a_blocks_panic_is_not_masked_and_gives_the_lease_up() {
-    let database = Database::new();
-
-    let panic = catch_unwind(AssertUnwindSafe(|| {
-        with_locks(&context(&database), LEASE, |_| -> Result<(), Error> {
-            std::panic::panic_any("the block's own")
-        })
-    }));
-
-    assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"the block's own"));
-    assert_released(&database);
-}
-
-#[test]
-fn a_block_does_not_run_without_its_locks() {
-    let database = Database::new();
-    steal(&database);
-
-    let result = with_locks(&context(&database), BOTH, |_| -> Result<(), Error> {
-        panic!("the block ran")
-    });
-
-    assert!(result.unwrap_err().is_not_acquired());
-}
-
-#[test]
-fn a_command_under_locks_answers_its_exit_code() {
-    let database = Database::new();
-    let ctx = context(&database);
-
-    let code = run_with_locks(["sh", "-c", "exit 7"], &ctx, LEASE).unwrap();
-
-    assert_eq!(code, 7);
-    assert_released(&database);
-}
-
-#[test]
-fn a_command_whose_lease_is_lost_answers_75() {
-    let database = Database::new();
-    let ctx = context(&database);
-
-    let code = std::thread::scope(|scope| {
-        let run = scope.spawn(|| run_with_locks(["sleep", "60"], &ctx, LEASE));
-        eventually("the lease is taken", || database.lease().is_some());
-        steal(&database);
-        run.join().unwrap().unwrap()
-    });
-
-    assert_eq!(code, LEASE_LOST_EXIT_CODE);
-    assert_eq!(database.lease().unwrap().value, "intruder");
-}
-
-#[test]
-fn a_command_that_cannot_be_started_gives_its_locks_back() {
-    let database = Database::new();
-
-    run_with_locks(["no-such-command"], &context(&database), BOTH).unwrap_err();
-
-    for row in [database.lease(), database.slot()].into_iter().flatten() {
-        assert!(row.seconds_left <= 0.0, "{row:?}");
-    }
 }
 
 #[test]

@@ -1,13 +1,11 @@
 //! The recipes: each line of theirs that runs dislock is run, with the options and variables that stand
 //! there and a stand-in for the job. And what has to agree within one of them agrees.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::database::Database;
 use crate::support::home;
-use crate::support::run::{Finished, Run};
+use crate::support::host::Host;
+use crate::support::run::Finished;
 
 const README: &str = include_str!("../../README.md");
 const CRONTAB: &str = include_str!("../../recipes/crontab");
@@ -18,49 +16,8 @@ const CRONJOB: &str = include_str!("../../recipes/kubernetes/cronjob.yaml");
 const DOCKERFILE: &str = include_str!("../../recipes/docker/Dockerfile");
 const WORKFLOW: &str = include_str!("../../recipes/github/deploy.yml");
 
-const JOBS: [&str; 7] = [
-    "nightly-report",
-    "import-orders",
-    "prune-sessions",
-    "queue-worker",
-    "./deploy.sh",
-    "report.sh",
-    "python3",
-];
-
 /// How long dislock may take after the command's end: the default kill grace, and the release.
 const TIME_TO_STOP: u32 = 10 + 5;
-
-/// A host with dislock, the jobs and a database.
-pub(crate) struct Host {
-    database: Database,
-    dir: PathBuf,
-}
-
-impl Host {
-    pub(crate) fn new() -> Self {
-        let dir = home::new_dir("recipe");
-        symlink(env!("CARGO_BIN_EXE_dislock"), dir.join("dislock")).unwrap();
-        for job in JOBS {
-            let path = dir.join(job);
-            std::fs::write(&path, "#!/bin/sh\necho \"${0##*/} ran: $*\"\n").unwrap();
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-        }
-        let database = Database::new();
-        Self { database, dir }
-    }
-
-    /// Runs a line as a shell does, with these variables and no others.
-    pub(crate) fn run(&self, line: &str, variables: &[(&str, &str)]) -> Finished {
-        let line = line.replace("/usr/local/bin", &self.dir.to_string_lossy());
-        let mut command = Command::new("/bin/bash");
-        command.args(["-e", "-c", &line]).current_dir(&self.dir);
-        command.env_clear().envs(variables.iter().copied());
-        command.env("PATH", format!("{}:/usr/bin:/bin", self.dir.display()));
-        command.env("DATABASE_URL", self.database.url());
-        Run::start(command).finish()
-    }
-}
 
 #[track_caller]
 fn assert_ran(finished: &Finished, job_and_arguments: &str) {

@@ -8,6 +8,7 @@
 //! | [`pooler`] | a PgBouncer that passes one connection from client to client |
 //! | [`proxy`] | the way to a server, which can go silent, slow or away, and counts |
 //! | [`observed`] | a server behind a proxy, for whoever counts round trips |
+//! | [`host`] | a machine with `dislock` and the jobs of the recipes, to run a command line on |
 //! | [`run`] | one run of `dislock`: exit code, output, processes |
 //! | [`worker`] | the command under the lock, which records when it was really alive |
 //! | [`wait`] | conditions with a deadline, in place of sleeps |
@@ -16,6 +17,7 @@
 
 pub(crate) mod database;
 pub(crate) mod home;
+pub(crate) mod host;
 pub(crate) mod observed;
 pub(crate) mod pooler;
 pub(crate) mod processes;

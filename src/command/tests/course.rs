@@ -3,6 +3,7 @@
 use nix::libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGWINCH};
 
 use super::*;
+use crate::clock::BootInstant;
 use crate::command::course::{Course, Step, Terminal};
 use crate::command::kernel::Status;
 use crate::command::signals::Incoming;

@@ -5,9 +5,10 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
-use nix::unistd::{mkfifo, pause};
+use nix::unistd::{mkfifo, pause, setsid};
 
 use super::*;
+use crate::clock::BootInstant;
 use crate::command::kernel::fork;
 
 /// Be a crowd of this shape.

@@ -1,6 +1,7 @@
 //! Reading `/proc`, and telling what is below a process from what is not.
 
 use super::*;
+use crate::clock::BootInstant;
 use crate::command::processes::{parse_stat, process};
 use crate::command::tree::{Among, Tree};
 

@@ -17,7 +17,8 @@ use crate::db::failure::Failure;
 use crate::db::operations::PATIENCE;
 use crate::db::shared::SharedConnection;
 use crate::db::store::{
-    Acquisition, Claim, Claimant, Holder, LeaseRow, SlotAnswer, SlotRow, Store, expired_by,
+    Acquisition, Claim, Claimant, DatabaseClock, Holder, LeaseRow, SlotAnswer, SlotRow, Store,
+    expired_by,
 };
 use crate::db::timestamp::{RowTime, system_time};
 use crate::error::{Busy, Error};
@@ -55,20 +56,7 @@ impl Acquirer<'_> {
         };
         let connection = self.connection.insert(connection).clone();
         let client = connection.client();
-        let slot = if self.plan.schedule && self.slot_until.is_none() {
-            let zone = self.zone.clone().unwrap_or(TimeZone::UTC);
-            Some(SlotRow {
-                key: self.ctx.schedule_key(),
-                ends: match self.slot_end {
-                    Some(end) => Candidates::only(end),
-                    None => settings.slot_candidates(&zone, Timestamp::now())?,
-                },
-                zones: self.zone.is_none().then_some(UTC_NAMES),
-                tolerance: settings.slot_tolerance,
-            })
-        } else {
-            None
-        };
+        let slot = self.slot_row()?;
         let lease = self.plan.lease.then(|| LeaseRow {
             key: self.ctx.lease_key(),
             ttl: settings.timing.ttl,
@@ -98,13 +86,7 @@ impl Acquirer<'_> {
         } = answer?;
         match (slot, slot_claim) {
             (Some(_), Some(SlotAnswer::Unknown(clock))) => {
-                let zone = match self.zone.take() {
-                    Some(zone) => zone,
-                    None => slot::session_zone(&clock.zone, clock.utc_offset, jiff::tz::db())
-                        .map_err(|e| Error::database(e.to_string()))?,
-                };
-                let end = settings.slot_end(self.zone.insert(zone), clock.now)?;
-                self.slot_end = Some(end);
+                self.learn_slot(&clock)?;
                 return Ok(Answer::SlotUnknown);
             }
             (Some(row), Some(SlotAnswer::Known(Claim::Refused(holder)))) => {
@@ -137,6 +119,42 @@ impl Acquirer<'_> {
             sent,
             token: token.ok_or_else(|| Error::database("the database gave no fencing token"))?,
         })
+    }
+
+    /// The slot to ask for; `None` when none is wanted, or it is ours already.
+    fn slot_row(&self) -> Result<Option<SlotRow>, Error> {
+        if !self.plan.schedule || self.slot_until.is_some() {
+            return Ok(None);
+        }
+        let settings = self.ctx.settings();
+        let ends = match self.slot_end {
+            Some(end) => Candidates::only(end),
+            None => {
+                let zone = self.zone.clone().unwrap_or(TimeZone::UTC);
+                settings.slot_candidates(&zone, Timestamp::now())?
+            }
+        };
+        Ok(Some(SlotRow {
+            key: self.ctx.schedule_key(),
+            ends,
+            zones: self.zone.is_none().then_some(UTC_NAMES),
+            tolerance: settings.slot_tolerance,
+        }))
+    }
+
+    /// Computes the end of the slot from what the database says of its time and zone.
+    fn learn_slot(&mut self, clock: &DatabaseClock) -> Result<(), Error> {
+        let zone = match self.zone.take() {
+            Some(zone) => zone,
+            None => slot::session_zone(&clock.zone, clock.utc_offset, jiff::tz::db())
+                .map_err(|e| Error::database(e.to_string()))?,
+        };
+        let end = self
+            .ctx
+            .settings()
+            .slot_end(self.zone.insert(zone), clock.now)?;
+        self.slot_end = Some(end);
+        Ok(())
     }
 }
 

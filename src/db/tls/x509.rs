@@ -38,7 +38,7 @@ pub(super) struct Certificate<'a> {
     pub(super) signature: &'a [u8],
     /// Whether it is of version 3: only those have extensions.
     pub(super) is_v3: bool,
-    /// The contents of the name, as [`webpki::types::TrustAnchor`] has it.
+    /// The contents of the name, as `TrustAnchor` of rustls-webpki has it.
     pub(super) issuer: &'a [u8],
     pub(super) subject: &'a [u8],
     /// Seconds of Unix time.

@@ -66,7 +66,6 @@ impl Crontab {
     }
 
     /// All ticks later than `after`, in order.
-    #[cfg(any(test, all(feature = "cli", target_os = "linux")))]
     pub(crate) fn ticks_after<'a>(
         &'a self,
         after: Timestamp,
