@@ -50,6 +50,15 @@ impl Plan {
 }
 
 impl Settings {
+    /// The zone in which the end of a slot is computed, if it can be told without the database. A time of
+    /// the next run is the same instant in any.
+    pub(crate) fn slot_zone(&self) -> Option<TimeZone> {
+        match &self.slot {
+            Some(SlotSource::NextRun(_)) => Some(TimeZone::UTC),
+            Some(SlotSource::Crontab(_)) | None => self.timezone.clone(),
+        }
+    }
+
     /// The ends of the slots that contain the present moment, if the database's clock is near ours,
     /// which says `about_now`.
     pub(crate) fn slot_candidates(

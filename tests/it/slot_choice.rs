@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use dislock::{LockContext, ScheduleLock};
+use dislock::{LockContext, LockContextBuilder, ScheduleLock};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -48,16 +48,23 @@ impl Setup {
         ));
     }
 
-    /// Takes a slot that nobody has; answers its end, and how many statements that took.
+    /// Takes a slot of the schedule that nobody has.
     fn take(&self, schedule: &str, zone: Option<&str>, tolerance: Duration) -> (SystemTime, usize) {
-        let url = self.database.url_via(&self.proxy) + "?sslmode=disable";
-        let key = format!("{:x}", rand::random::<u64>());
-        let mut ctx = LockContext::builder(url, key)
-            .schedule(schedule)
-            .slot_tolerance(tolerance);
+        let mut ctx = self.builder().schedule(schedule).slot_tolerance(tolerance);
         if let Some(zone) = zone {
             ctx = ctx.timezone(zone);
         }
+        self.acquire(ctx)
+    }
+
+    /// For a lock that nobody has.
+    fn builder(&self) -> LockContextBuilder {
+        let url = self.database.url_via(&self.proxy) + "?sslmode=disable";
+        LockContext::builder(url, format!("{:x}", rand::random::<u64>()))
+    }
+
+    /// Answers the end of the slot, and how many statements it took to take it.
+    fn acquire(&self, ctx: LockContextBuilder) -> (SystemTime, usize) {
         // A connection costs one, too, and may be one that is there.
         let statements = || self.proxy.round_trips() - self.proxy.connections();
         let before = statements();
@@ -128,4 +135,15 @@ fn a_session_in_utc_needs_no_zone_to_be_set() {
         setup.set_clock(our_micros());
         assert_eq!(setup.take("@yearly", None, Duration::ZERO).1, 1, "{zone}");
     }
+}
+
+#[test]
+fn a_time_of_the_next_run_needs_no_zone_whatever_the_sessions_is() {
+    let setup = Setup::new("Asia/Kathmandu");
+    setup.set_clock(our_micros());
+    let end = SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
+
+    let taken = setup.acquire(setup.builder().next_run_time(end));
+
+    assert_eq!(taken, (end, 1));
 }
