@@ -127,7 +127,8 @@ impl Conninfo {
         url: &str,
         env: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<Self, ConninfoError> {
-        let mut settings = parse::parse(url)?;
+        // Before anything is read: where the credentials are not what they seem, a message about the rest could
+        // show a piece of the password.
         if parse::has_at_sign_in_hosts(url) {
             return Err(ConninfoError::at_sign_in_host());
         }
@@ -142,6 +143,7 @@ impl Conninfo {
                 "the connection URL has an \"@\" after its \"?\"; an \"@\" in a password has to be written %40",
             ));
         }
+        let mut settings = parse::parse(url)?;
         if let Some(keyword) = settings.with_swallowed_password() {
             return Err(ConninfoError::new(format!(
                 "the connection string has no value for {keyword}, and takes password=… for one; \
