@@ -1,6 +1,8 @@
 //! A statement whose answer is lost has been executed, and is sent again: none of it twice.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+use dislock::{LockContext, LockStrategy, acquire_locks};
 
 use crate::support::observed::Observed;
 use crate::support::run::Dislock;
@@ -60,6 +62,27 @@ fn what_a_lost_answer_hid_is_given_back_when_the_next_attempt_fails() {
 
     assert_eq!((run.code, &*run.stdout), (1, ""), "{}", run.stderr);
     assert!(run.stderr.contains("not today"), "{}", run.stderr);
+    assert!(link.database.lease().unwrap().seconds_left <= 0.0);
+}
+
+#[test]
+fn a_lease_that_a_lost_answer_hid_is_given_back_when_its_slot_is_over_at_the_next_attempt() {
+    let link = Observed::new();
+    link.proxy.lose_answer(2); // connect, acquire
+    link.database.sql(
+        "CREATE FUNCTION outlast() RETURNS trigger LANGUAGE plpgsql AS
+             $$BEGIN PERFORM pg_sleep_until(NEW.expire_at); RETURN NEW; END$$;
+         CREATE TRIGGER outlast BEFORE INSERT ON key_value FOR EACH ROW
+             WHEN (NEW.key LIKE '%:schedule:%') EXECUTE FUNCTION outlast()",
+    );
+    let ctx = LockContext::builder(link.url(), "job")
+        .next_run_time(SystemTime::now() + Duration::from_secs(2))
+        .build()
+        .unwrap();
+
+    let error = acquire_locks(&ctx, &[LockStrategy::Schedule, LockStrategy::Lease]).unwrap_err();
+
+    assert!(error.to_string().contains("has passed"), "{error:#}");
     assert!(link.database.lease().unwrap().seconds_left <= 0.0);
 }
 

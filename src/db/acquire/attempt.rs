@@ -84,10 +84,12 @@ impl Acquirer<'_> {
         let in_doubt_before = std::mem::replace(&mut self.in_doubt, true);
         let statement = store.acquire(client, claimant, slot.as_ref(), lease.as_ref(), patience);
         let answer = connection.answer(limit, statement).await;
-        // An error says nothing of an earlier attempt whose answer was lost.
-        self.in_doubt = answer
-            .as_ref()
-            .is_err_and(|failure| in_doubt_before || !failure.is_an_answer());
+        // Of an earlier attempt whose answer was lost, an error says nothing, nor does a refusal that did
+        // not get as far as the lease: a slot that it took with the lease may be over by now.
+        self.in_doubt = match &answer {
+            Ok(acquisition) => in_doubt_before && acquisition.lease.is_none(),
+            Err(failure) => in_doubt_before || !failure.is_an_answer(),
+        };
         let Acquisition {
             now,
             slot: slot_claim,
