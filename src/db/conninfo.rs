@@ -165,6 +165,11 @@ impl Conninfo {
         if parse::has_at_sign_in_hosts(url) {
             return Err(ConninfoError::at_sign_in_host());
         }
+        if parse::has_options_in_credentials(url) {
+            return Err(ConninfoError::new(
+                "the connection URL has an \"@\" after its \"?\"; an \"@\" in a password has to be written %40",
+            ));
+        }
         if let Some(keyword) = settings.with_swallowed_password() {
             return Err(ConninfoError::new(format!(
                 "the connection string has no value for {keyword}, and takes password=… for one; \

@@ -29,12 +29,24 @@ pub(super) fn parse(string: &str) -> Result<Settings, ConninfoError> {
 /// be the name of a socket, which could be written `%40` as well; more likely all before it belongs to a
 /// password.
 pub(super) fn has_at_sign_in_hosts(string: &str) -> bool {
-    let Some(rest) = SCHEMES.iter().find_map(|s| string.strip_prefix(s)) else {
-        return false;
-    };
-    let (credentials, rest) = split_credentials(rest);
-    let hosts = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
-    credentials.is_some() && hosts.contains('@')
+    authority(string).is_some_and(|(credentials, rest)| {
+        let hosts = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
+        credentials.is_some() && hosts.contains('@')
+    })
+}
+
+/// Whether what libpq takes for a URL's credentials has the password among its options: with no `/` before
+/// them, an `@` in that password is where the credentials end.
+pub(super) fn has_options_in_credentials(string: &str) -> bool {
+    let credentials = authority(string).and_then(|(credentials, _)| credentials);
+    let options = credentials.and_then(|credentials| credentials.split_once('?'));
+    options.is_some_and(|(_, options)| options.contains("password="))
+}
+
+/// The credentials of a URL, and what follows them.
+fn authority(string: &str) -> Option<(Option<&str>, &str)> {
+    let rest = SCHEMES.iter().find_map(|s| string.strip_prefix(s))?;
+    Some(split_credentials(rest))
 }
 
 /// The old `requiressl` still means what it did.

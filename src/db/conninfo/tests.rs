@@ -450,6 +450,9 @@ fn no_message_contains_the_password_or_a_piece_of_it() {
             format!("host= password={password} user=me"),
             format!("postgresql://h/app?password={password}"),
             format!("postgresql://h/app?user=me&password={password}&x=1"),
+            format!("postgresql://h?password={password}"),
+            format!("postgresql://h:1?user=me&password={password}&dbname=app"),
+            format!("postgresql://?sslmode=disable&sslpassword={password}"),
         ] {
             let shown = match resolve(&string, &[]) {
                 Ok(target) => format!("{} {:?}", target.describe(), target.hosts),
