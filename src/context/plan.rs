@@ -50,6 +50,14 @@ impl Plan {
 }
 
 impl Settings {
+    /// In which zone the schedule is read, if that is known; the time of the next run is in none.
+    pub(crate) fn slot_zone(&self) -> Option<TimeZone> {
+        match self.slot {
+            Some(SlotSource::NextRun(_)) => Some(TimeZone::UTC),
+            Some(SlotSource::Crontab(_)) | None => self.timezone.clone(),
+        }
+    }
+
     /// The ends of the slots that contain the present moment, if the database's clock is near ours,
     /// which says `about_now`.
     pub(crate) fn slot_candidates(

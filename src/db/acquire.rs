@@ -93,7 +93,7 @@ impl<'a> Acquirer<'a> {
             own: false,
             detour: None,
             slot_end: None,
-            zone: ctx.settings().timezone.clone(),
+            zone: ctx.settings().slot_zone(),
             slot_until: None,
             in_doubt: false,
             listeners: None,

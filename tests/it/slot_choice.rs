@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use dislock::{LockContext, ScheduleLock};
+use dislock::{LockContext, LockContextBuilder, ScheduleLock};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -50,14 +50,20 @@ impl Setup {
 
     /// Takes a slot that nobody has; answers its end, and how many statements that took.
     fn take(&self, schedule: &str, zone: Option<&str>, tolerance: Duration) -> (SystemTime, usize) {
-        let url = self.database.url_via(&self.proxy) + "?sslmode=disable";
-        let key = format!("{:x}", rand::random::<u64>());
-        let mut ctx = LockContext::builder(url, key)
-            .schedule(schedule)
-            .slot_tolerance(tolerance);
+        let mut ctx = self.context().schedule(schedule).slot_tolerance(tolerance);
         if let Some(zone) = zone {
             ctx = ctx.timezone(zone);
         }
+        self.take_as(ctx)
+    }
+
+    /// With a key that nobody has used.
+    fn context(&self) -> LockContextBuilder {
+        let url = self.database.url_via(&self.proxy) + "?sslmode=disable";
+        LockContext::builder(url, format!("{:x}", rand::random::<u64>()))
+    }
+
+    fn take_as(&self, ctx: LockContextBuilder) -> (SystemTime, usize) {
         // A connection costs one, too, and may be one that is there.
         let statements = || self.proxy.round_trips() - self.proxy.connections();
         let before = statements();
@@ -128,4 +134,13 @@ fn a_session_in_utc_needs_no_zone_to_be_set() {
         setup.set_clock(our_micros());
         assert_eq!(setup.take("@yearly", None, Duration::ZERO).1, 1, "{zone}");
     }
+}
+
+#[test]
+fn the_time_of_the_next_run_needs_no_zone() {
+    let setup = Setup::new("Europe/Berlin");
+    setup.set_clock(our_micros());
+    let next_run = SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
+    let ctx = setup.context().next_run_time(next_run);
+    assert_eq!(setup.take_as(ctx), (next_run, 1));
 }
