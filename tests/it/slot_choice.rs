@@ -100,7 +100,7 @@ fn the_slot_is_the_same_whether_picked_or_computed_from_the_databases_clock() {
         for _ in 0..40 {
             let schedule = schedules[random.random_range(0..schedules.len())];
             let tolerance = Duration::from_millis(random.random_range(0..5) * 500);
-            let mut apart = random.random_range(-100 * 1_000_000..100 * 1_000_000);
+            let mut apart = random.random_range(-20 * 1_000_000..20 * 1_000_000);
             let mut at = our_micros() + apart;
             if random.random() {
                 // At a tick or a microsecond beside it, for most of the schedules.
@@ -118,8 +118,9 @@ fn the_slot_is_the_same_whether_picked_or_computed_from_the_databases_clock() {
             assert_eq!(picked, computed, "{case}");
             assert_eq!(more, 2, "{case}");
             match apart {
-                ..-70_000_000 => assert_eq!(statements, 2, "{case}"),
-                -50_000_000..50_000_000 => assert_eq!(statements, 1, "{case}"),
+                ..-10_000_000 => assert_eq!(statements, 2, "{case}"),
+                // Our clock goes on until the statement is sent, and theirs stands still.
+                -1_000_000..4_000_000 => assert_eq!(statements, 1, "{case}"),
                 // Behind the last of our ticks, or not.
                 _ => {}
             }
