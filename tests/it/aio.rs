@@ -57,6 +57,7 @@ fn lease_is_taken_renewed_and_released_on_either_kind_of_runtime() {
             let lease = LeaseLock::acquire(&ctx).await.unwrap();
             let busy = LeaseLock::acquire(&ctx).await.unwrap_err();
             assert!(busy.is_not_acquired());
+            // Its TTL and more. On one thread nothing may wait but the runtime, which renews.
             sleep(Duration::from_secs(4)).await;
             lease.check().unwrap();
             let started = Instant::now();
@@ -81,11 +82,14 @@ fn a_thousand_leases_share_one_task_and_one_standing_connection() {
         for task in tasks {
             leases.push(task.await.unwrap());
         }
-        sleep(Duration::from_secs(8)).await;
+        let keys = ["cronjob-lock:lease:job-0", "cronjob-lock:lease:job-999"];
+        outside(|| database.wait_until_they_outlive_their_expiry(&keys));
         assert!(leases.iter().all(|lease| !lease.is_lost()));
         let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                      AND application_name LIKE 'dislock:%'";
-        assert_eq!(outside(|| database.value(query)), "1");
+        eventually("the connection that acquired is closed", || {
+            outside(|| database.value(query)) == "1"
+        });
         let releasing: Vec<_> = leases
             .into_iter()
             .map(|lease| tokio::spawn(lease.release()))
@@ -203,8 +207,7 @@ fn guarded_future_goes_on_under_continue() {
         let outcome = aio::with_locks(&ctx, &LEASE, async |session| {
             assert!(session.lease_lost().is_none());
             sql(&database, "DELETE FROM key_value");
-            sleep(Duration::from_secs(3)).await;
-            assert!(session.is_lost());
+            eventually("the loss is known", || session.is_lost());
             Ok::<_, Error>(7)
         });
         assert_eq!(outcome.await.unwrap(), 7);

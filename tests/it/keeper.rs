@@ -89,7 +89,8 @@ fn losing_one_lease_touches_no_other() {
     database.sql("DELETE FROM key_value WHERE key = 'cronjob-lock:lease:b'");
 
     eventually("the loss is noticed", || b.is_lost());
-    thread::sleep(Duration::from_secs(4));
+    database
+        .wait_until_they_outlive_their_expiry(&["cronjob-lock:lease:a", "cronjob-lock:lease:c"]);
     assert!(!a.is_lost() && !c.is_lost());
     assert!(b.release().unwrap_err().is_lease_lost());
     a.release().unwrap();
@@ -174,7 +175,8 @@ fn row_that_somebody_has_locked_costs_only_its_own_lease() {
     dba.sql("SELECT 1 FROM key_value WHERE key = 'cronjob-lock:lease:b' FOR UPDATE");
 
     eventually("the locked lease runs out", || b.is_lost());
-    thread::sleep(Duration::from_secs(4));
+    database
+        .wait_until_they_outlive_their_expiry(&["cronjob-lock:lease:a", "cronjob-lock:lease:c"]);
     dba.sql("ROLLBACK");
 
     assert!(!a.is_lost() && !c.is_lost());
@@ -187,10 +189,12 @@ fn lease_survives_a_lock_on_its_row_that_is_gone_in_time() {
     let mut dba = database.session();
     dba.sql("BEGIN");
     dba.sql("SELECT 1 FROM key_value FOR UPDATE");
-    thread::sleep(Duration::from_millis(2500));
+    eventually("a renewal is overdue", || {
+        database.row("cronjob-lock:lease:a").unwrap().seconds_left < 3.5
+    });
     dba.sql("ROLLBACK");
 
-    thread::sleep(Duration::from_secs(5));
+    database.wait_until_they_outlive_their_expiry(&["cronjob-lock:lease:a"]);
     assert!(!lease.is_lost());
     lease.release().unwrap();
 }
@@ -258,7 +262,9 @@ fn release_is_bounded_while_the_network_is_silent() {
         .unwrap();
     let lease = LeaseLock::acquire(&ctx).unwrap();
     proxy.silence();
-    thread::sleep(Duration::from_millis(1500));
+    eventually("a renewal is overdue", || {
+        database.row("cronjob-lock:lease:a").unwrap().seconds_left < 28.5
+    });
 
     let started = Instant::now();
     let outcome = lease.release();

@@ -8,6 +8,7 @@ use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage};
 
 use super::proxy::Proxy;
 use super::server;
+use super::wait::eventually;
 
 /// The table, as users create it.
 pub(crate) const SCHEMA: &str = include_str!("../../../schema.sql");
@@ -203,6 +204,25 @@ impl Database {
             "INSERT INTO key_value VALUES ('{key}', '{value}', now() + interval '{seconds} s') \
              ON CONFLICT (key) DO UPDATE SET value = excluded.value, expire_at = excluded.expire_at"
         ));
+    }
+
+    /// Waits until the rows are alive past the instant at which they would now expire: renewals go on.
+    #[track_caller]
+    pub(crate) fn wait_until_they_outlive_their_expiry(&self, keys: &[&str]) {
+        let expiry = |key| {
+            self.value(&format!(
+                "SELECT expire_at FROM key_value WHERE key = '{key}'"
+            ))
+        };
+        for (key, expiry) in keys.iter().map(|key| (key, expiry(key))) {
+            let over = format!("SELECT now() > '{expiry}'");
+            eventually("the time of the row is over", || self.value(&over) == "t");
+            let row = self.row(key);
+            assert!(
+                row.as_ref().is_some_and(|row| row.seconds_left > 0.0),
+                "{key}: {row:?}"
+            );
+        }
     }
 
     /// A connection that stays, for a transaction that stays open.
