@@ -37,7 +37,7 @@ fn connections(database: &Database) -> usize {
 }
 
 #[test]
-fn thousands_of_leases_are_kept_over_one_connection_by_hot_updates() {
+fn thousands_of_leases_are_kept_over_one_connection() {
     const LEASES: usize = 2000;
     let database = Database::new();
     let leases: Vec<LeaseLock> = (0..LEASES)
@@ -56,16 +56,12 @@ fn thousands_of_leases_are_kept_over_one_connection_by_hot_updates() {
                 WHERE key LIKE 'cronjob-lock:lease:%' AND expire_at > now() + interval '1 s'";
     assert_eq!(database.value(live), LEASES.to_string());
     assert_eq!(least, 1, "the second connection is closed when idle");
-    let hot = "SELECT n_tup_hot_upd >= 0.95 * n_tup_upd AND n_tup_upd > 10000 \
-               FROM pg_stat_user_tables WHERE relname = 'key_value'";
-    eventually("renewals are counted as HOT updates", || {
-        database.value(hot) == "t"
-    });
 }
 
 #[test]
 fn every_renewal_of_a_batch_is_a_hot_update() {
-    // A vacuum may keep old row versions from being reused for a moment.
+    // No row version can be reused while a transaction is open that began before it was replaced: not
+    // that of a vacuum, nor any other on the same server, even in another database.
     let server = Server::with_settings("autovacuum = off");
     let database = server.database();
     let _leases: Vec<LeaseLock> = (0..300)
