@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// How long anything may take that should happen soon: generous, because it only bounds failures.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// Waits until `condition` holds; panics with `what` when it does not [`SOON`].
 #[track_caller]
