@@ -206,6 +206,7 @@ impl<'a> Acquirer<'a> {
         if left(wait_until).is_zero() {
             return not_acquired(busy);
         }
+        self.share_again().await;
         let mut look_now = self.listen().await;
         loop {
             let Some(pause) = wait_pause(left(wait_until), expires_in, rand::random()) else {
@@ -290,10 +291,7 @@ impl<'a> Acquirer<'a> {
         let mut backoff = Backoff::default();
         loop {
             let failure = match self.attempt(limit).await {
-                Ok(answer) => {
-                    self.detour = None;
-                    return Ok(answer);
-                }
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             if failure.is_lock_timeout() && !self.own && self.take_detour(limit).await {
@@ -331,6 +329,20 @@ impl<'a> Acquirer<'a> {
         self.own = true;
         self.connection = None;
         true
+    }
+
+    /// Ends a detour, if this is one: a wait may be long, and needs no connection of its own.
+    async fn share_again(&mut self) {
+        if self.detour.is_none() {
+            return;
+        }
+        self.close().await;
+        self.own = false;
+        self.detour = None;
+        let by = Instant::now() + self.attempt_limit();
+        let shared = self.keeper.operations().connection(self.ctx, by).await;
+        // Where there is none, the next attempt finds out why.
+        self.connection = shared.ok();
     }
 
     /// After a failure: what hangs on the server would be done whenever it comes loose.
