@@ -40,6 +40,8 @@ const GIVE_BACK: Duration = Duration::from_secs(2);
 /// The part of that for the connection over which it was sent.
 const GIVE_BACK_BEHIND: Duration = Duration::from_millis(500);
 
+const ACQUIRING: &str = "cannot acquire the lock";
+
 /// The rows that were taken, and the connection that took them if it is of no use to others.
 #[derive(Debug)]
 pub(crate) struct Acquired {
@@ -303,12 +305,12 @@ impl<'a> Acquirer<'a> {
                 FailureClass::Permanent => None,
             };
             let Some(pause) = pause else {
-                return Err(failure.into_error(self.ctx, "cannot acquire the lock"));
+                return Err(failure.into_error(self.ctx, ACQUIRING));
             };
             log::debug!(
                 event = "acquire_failed", key = self.ctx.lock_key();
                 "retrying in {pause:?}: {:#}",
-                failure.into_error(self.ctx, "cannot acquire the lock")
+                failure.into_error(self.ctx, ACQUIRING)
             );
             sleep(pause).await;
         }
