@@ -134,10 +134,7 @@ impl LeaseLock {
     ///
     /// [`Error::is_lease_lost`].
     pub fn check(&self) -> Result<()> {
-        match self.held.state().loss() {
-            Some(loss) => self.ctx.lease_lost(loss),
-            None => Ok(()),
-        }
+        self.ctx.check_loss(self.held.state().loss())
     }
 
     /// A handle to the loss, which can be awaited; `None` under [`LeaseLossPolicy::Continue`].
@@ -157,10 +154,8 @@ impl LeaseLock {
     ///
     /// As [`crate::LeaseLock::release`].
     pub async fn release(self) -> Result<()> {
-        match release(self.held, Vec::new()).await? {
-            Some(loss) => self.ctx.lease_lost(loss),
-            None => Ok(()),
-        }
+        let loss = release(self.held, Vec::new()).await?;
+        self.ctx.check_loss_at_release(loss)
     }
 }
 

@@ -171,10 +171,8 @@ impl LeaseLock {
     ///
     /// [`Error::is_lease_lost`].
     pub fn check(&self) -> Result<()> {
-        match self.state().and_then(|state| state.loss()) {
-            Some(loss) => self.ctx.lease_lost(loss),
-            None => Ok(()),
-        }
+        self.ctx
+            .check_loss(self.state().and_then(|state| state.loss()))
     }
 
     /// A handle to the loss, to be given to whoever has to know; `None` under
@@ -212,10 +210,7 @@ impl LeaseLock {
         let Some(held) = self.held.take() else {
             return Ok(());
         };
-        match release(held, more)? {
-            Some(loss) => self.ctx.lease_lost(loss),
-            None => Ok(()),
-        }
+        self.ctx.check_loss_at_release(release(held, more)?)
     }
 }
 
