@@ -33,7 +33,7 @@ pub struct Error(Box<Kind>);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Kind {
-    /// The caller's fault: nothing was sent to the database.
+    /// The caller's fault: nothing was written to the database.
     #[error(transparent)]
     Configuration(BadSetting),
     /// Somebody else holds the lock: expected in normal operation.
@@ -238,7 +238,8 @@ impl Error {
         self.busy()?.holder.as_deref()
     }
 
-    /// When the busy lock's row expires by the database's clock; `None` when it never does.
+    /// When the busy lock's row expires by the database's clock; `None` when it never does, and for any
+    /// other error.
     pub fn held_until(&self) -> Option<SystemTime> {
         self.busy()?.until
     }

@@ -129,8 +129,9 @@ impl LockContextBuilder {
         self
     }
 
-    /// Before anything is acquired, a random delay between zero and this one spreads hosts that
-    /// start together. Defaults to zero.
+    /// A random delay between zero and this one, which spreads hosts that start together:
+    /// `acquire_locks`, `with_locks` and `run_with_locks` wait it out before anything is acquired; the
+    /// `acquire` of a single lock or of a plan does not. Defaults to zero.
     pub fn jitter_max(mut self, jitter: Duration) -> Self {
         self.jitter_max = jitter;
         self

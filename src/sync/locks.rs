@@ -45,7 +45,8 @@ impl ScheduleLock {
     /// # Errors
     ///
     /// [`Error::is_not_acquired`] when somebody else has it, [`Error::is_configuration`] when the
-    /// context has no schedule or next run time, and others when the database cannot be used.
+    /// context has no schedule or next run time, or that time has passed, and others when the database
+    /// cannot be used.
     pub fn acquire(ctx: &LockContext) -> Result<Self> {
         let plan = Plan::new(ctx, &[LockStrategy::Schedule])?;
         let taken = Acquisition::start(ctx, plan, Duration::ZERO, ())?.wait()?;
