@@ -215,7 +215,7 @@ impl<'a> Acquirer<'a> {
                 return not_acquired(busy);
             };
             if !std::mem::take(&mut look_now) {
-                let (key, holder) = (self.ctx.lock_key(), busy.holder.as_deref());
+                let (key, holder) = (self.ctx.lock_key(), &*busy.holder);
                 log::debug!(
                     event = "waiting", key, holder;
                     "{}, waiting", Error::from(Kind::NotAcquired(busy.clone()))
@@ -243,7 +243,7 @@ impl<'a> Acquirer<'a> {
         let busy = Busy {
             key,
             until: holder.expire_at.system_time(),
-            holder: Some(holder.value),
+            holder: holder.value,
         };
         let expires_in = expires_in(&busy, now);
         Some((busy, expires_in))

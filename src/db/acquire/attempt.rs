@@ -194,6 +194,6 @@ async fn busy(
     Ok(Busy {
         key,
         until: holder.expire_at.system_time(),
-        holder: Some(holder.value),
+        holder: holder.value,
     })
 }
