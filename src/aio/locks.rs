@@ -56,11 +56,12 @@ impl ScheduleLock {
         self.until.system_time()
     }
 
-    /// Gives the slot back because nothing was started in it, so that another host may.
+    /// Gives the slot back because nothing was started in it, so that another host may. Takes 5 seconds
+    /// at most.
     ///
     /// # Errors
     ///
-    /// When the database cannot be used within a bound; the slot then stays taken until it ends.
+    /// When the database cannot be used in that time; the slot then stays taken until it ends.
     pub async fn give_back(self) -> Result<()> {
         let row = OwnRow {
             key: self.ctx.schedule_key(),

@@ -160,8 +160,9 @@ impl LockContextBuilder {
         self
     }
 
-    /// How long to keep trying to reach the database before giving up. Defaults to 10 seconds; zero
-    /// makes one attempt of up to 10 seconds.
+    /// How long to keep trying to reach the database before giving up. An attempt that has begun is seen
+    /// through: it gets as long to connect, and as long again for the answer. Defaults to 10 seconds;
+    /// zero makes one attempt, with 10 seconds for either.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
