@@ -33,11 +33,11 @@ pub struct Error(Box<Kind>);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Kind {
-    /// The caller's fault: nothing was sent to the database.
+    /// The caller's fault: nothing was written to the database.
     #[error(transparent)]
     Configuration(BadSetting),
     /// Somebody else holds the lock: expected in normal operation.
-    #[error("{} is held by {}{}", .0.key, .0.holder_or_unknown(), .0.until_phrase())]
+    #[error("{} is held by {}{}", .0.key, .0.holder, .0.until_phrase())]
     NotAcquired(Busy),
     /// The lease ended while it was still needed.
     #[error("lease {key} was lost: {reason}; another process may have held it meanwhile")]
@@ -147,17 +147,13 @@ pub(crate) enum StartFailure {
 pub(crate) struct Busy {
     /// The row's key.
     pub(crate) key: String,
-    /// The row's value, unless the row was gone when it was looked at.
-    pub(crate) holder: Option<String>,
-    /// When the row expires by the database's clock; `None` when never, or unknown.
+    /// The row's value.
+    pub(crate) holder: String,
+    /// When the row expires by the database's clock; `None` when never.
     pub(crate) until: Option<SystemTime>,
 }
 
 impl Busy {
-    fn holder_or_unknown(&self) -> &str {
-        self.holder.as_deref().unwrap_or("another process")
-    }
-
     fn until_phrase(&self) -> String {
         self.until
             .and_then(|t| jiff::Timestamp::try_from(t).ok())
@@ -233,12 +229,13 @@ impl Error {
         matches!(*self.0, Kind::Configuration(_))
     }
 
-    /// The row's value of whoever holds the busy lock, if it could be read.
+    /// The row's value of whoever holds the busy lock; `None` for any other error.
     pub fn holder(&self) -> Option<&str> {
-        self.busy()?.holder.as_deref()
+        Some(&self.busy()?.holder)
     }
 
-    /// When the busy lock's row expires by the database's clock; `None` when it never does.
+    /// When the busy lock's row expires by the database's clock; `None` when it never does, and for any
+    /// other error.
     pub fn held_until(&self) -> Option<SystemTime> {
         self.busy()?.until
     }

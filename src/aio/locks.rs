@@ -56,11 +56,12 @@ impl ScheduleLock {
         self.until.system_time()
     }
 
-    /// Gives the slot back because nothing was started in it, so that another host may.
+    /// Gives the slot back because nothing was started in it, so that another host may. Takes 5 seconds
+    /// at most.
     ///
     /// # Errors
     ///
-    /// When the database cannot be used within a bound; the slot then stays taken until it ends.
+    /// When the database cannot be used in that time; the slot then stays taken until it ends.
     pub async fn give_back(self) -> Result<()> {
         let row = OwnRow {
             key: self.ctx.schedule_key(),
@@ -134,10 +135,7 @@ impl LeaseLock {
     ///
     /// [`Error::is_lease_lost`].
     pub fn check(&self) -> Result<()> {
-        match self.held.state().loss() {
-            Some(loss) => self.ctx.lease_lost(loss),
-            None => Ok(()),
-        }
+        self.ctx.check_loss(self.held.state().loss())
     }
 
     /// A handle to the loss, which can be awaited; `None` under [`LeaseLossPolicy::Continue`].
@@ -157,10 +155,8 @@ impl LeaseLock {
     ///
     /// As [`crate::LeaseLock::release`].
     pub async fn release(self) -> Result<()> {
-        match release(self.held, Vec::new()).await? {
-            Some(loss) => self.ctx.lease_lost(loss),
-            None => Ok(()),
-        }
+        let loss = release(self.held, Vec::new()).await?;
+        self.ctx.check_loss_at_release(loss)
     }
 }
 

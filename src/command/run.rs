@@ -137,33 +137,29 @@ fn finish(
     supervised: Supervised,
     started: BootInstant,
 ) -> Result<i32> {
-    let Supervised {
-        ended,
-        ran: was_started,
-    } = supervised;
-    let ran = BootInstant::now().left(started);
+    let Supervised { ended, ran } = supervised;
+    let duration = BootInstant::now().left(started);
     let (key, owner, token) = (
         ctx.lock_key(),
         session.owner().to_owned(),
         session.fencing_token(),
     );
     if let Ok(ended @ (Ended::Exited(_) | Ended::Signaled(_))) = ended {
-        let (exit_code, duration_seconds) = (ended.exit_code(), ran.as_secs_f64());
+        let (exit_code, duration_seconds) = (ended.exit_code(), duration.as_secs_f64());
         log::info!(
             event = "command_ended", key, owner, token, exit_code, duration_seconds;
             "the command ended with exit code {exit_code}"
         );
     }
-    let never_ran = !was_started;
     let has_lease = session.has_lease() && !session.is_lost();
-    let released = match never_ran {
-        true => session.give_back(),
-        false => session.release(),
+    let released = match ran {
+        true => session.release(),
+        false => session.give_back(),
     };
     let lost = released.as_ref().is_err_and(Error::is_lease_lost);
     match released {
         // A slot alone stays taken.
-        Ok(()) if never_ran || has_lease => {
+        Ok(()) if !ran || has_lease => {
             log::info!(event = "lock_released", key, owner, token; "released {key}");
         }
         Ok(()) => {}

@@ -129,8 +129,9 @@ impl LockContextBuilder {
         self
     }
 
-    /// Before anything is acquired, a random delay between zero and this one spreads hosts that
-    /// start together. Defaults to zero.
+    /// A random delay between zero and this one, which spreads hosts that start together:
+    /// `acquire_locks`, `with_locks` and `run_with_locks` wait it out before anything is acquired; the
+    /// `acquire` of a single lock or of a plan does not. Defaults to zero.
     pub fn jitter_max(mut self, jitter: Duration) -> Self {
         self.jitter_max = jitter;
         self
@@ -159,8 +160,9 @@ impl LockContextBuilder {
         self
     }
 
-    /// How long to keep trying to reach the database before giving up. Defaults to 10 seconds; zero
-    /// makes one attempt of up to 10 seconds.
+    /// How long to keep trying to reach the database before giving up. An attempt that has begun is seen
+    /// through: it gets as long to connect, and as long again for the answer. Defaults to 10 seconds;
+    /// zero makes one attempt, with 10 seconds for either.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

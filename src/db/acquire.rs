@@ -40,6 +40,8 @@ const GIVE_BACK: Duration = Duration::from_secs(2);
 /// The part of that for the connection over which it was sent.
 const GIVE_BACK_BEHIND: Duration = Duration::from_millis(500);
 
+const ACQUIRING: &str = "cannot acquire the lock";
+
 /// The rows that were taken, and the connection that took them if it is of no use to others.
 #[derive(Debug)]
 pub(crate) struct Acquired {
@@ -206,13 +208,14 @@ impl<'a> Acquirer<'a> {
         if left(wait_until).is_zero() {
             return not_acquired(busy);
         }
+        self.share_again().await;
         let mut look_now = self.listen().await;
         loop {
             let Some(pause) = wait_pause(left(wait_until), expires_in, rand::random()) else {
                 return not_acquired(busy);
             };
             if !std::mem::take(&mut look_now) {
-                let (key, holder) = (self.ctx.lock_key(), busy.holder.as_deref());
+                let (key, holder) = (self.ctx.lock_key(), &*busy.holder);
                 log::debug!(
                     event = "waiting", key, holder;
                     "{}, waiting", Error::from(Kind::NotAcquired(busy.clone()))
@@ -240,7 +243,7 @@ impl<'a> Acquirer<'a> {
         let busy = Busy {
             key,
             until: holder.expire_at.system_time(),
-            holder: Some(holder.value),
+            holder: holder.value,
         };
         let expires_in = expires_in(&busy, now);
         Some((busy, expires_in))
@@ -290,10 +293,7 @@ impl<'a> Acquirer<'a> {
         let mut backoff = Backoff::default();
         loop {
             let failure = match self.attempt(limit).await {
-                Ok(answer) => {
-                    self.detour = None;
-                    return Ok(answer);
-                }
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             if failure.is_lock_timeout() && !self.own && self.take_detour(limit).await {
@@ -305,12 +305,12 @@ impl<'a> Acquirer<'a> {
                 FailureClass::Permanent => None,
             };
             let Some(pause) = pause else {
-                return Err(failure.into_error(self.ctx, "cannot acquire the lock"));
+                return Err(failure.into_error(self.ctx, ACQUIRING));
             };
             log::debug!(
                 event = "acquire_failed", key = self.ctx.lock_key();
                 "retrying in {pause:?}: {:#}",
-                failure.into_error(self.ctx, "cannot acquire the lock")
+                failure.into_error(self.ctx, ACQUIRING)
             );
             sleep(pause).await;
         }
@@ -331,6 +331,20 @@ impl<'a> Acquirer<'a> {
         self.own = true;
         self.connection = None;
         true
+    }
+
+    /// Ends a detour, if this is one: a wait may be long, and needs no connection of its own.
+    async fn share_again(&mut self) {
+        if self.detour.is_none() {
+            return;
+        }
+        self.close().await;
+        self.own = false;
+        self.detour = None;
+        let by = Instant::now() + self.attempt_limit();
+        let shared = self.keeper.operations().connection(self.ctx, by).await;
+        // Where there is none, the next attempt finds out why.
+        self.connection = shared.ok();
     }
 
     /// After a failure: what hangs on the server would be done whenever it comes loose.

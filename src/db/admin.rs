@@ -103,6 +103,8 @@ pub(crate) async fn list(client: &Client, table: &TableName, all: bool) -> SqlRe
 ///
 /// The row stays, with `operator` as its value: the owner guard of whoever had it then rejects the
 /// next renewal, and no right to delete is needed. Those who wait for the row are told.
+///
+/// The slot is locked before the lease, as by an acquisition of both: so the two never wait for each other.
 pub(crate) async fn release(
     client: &Client,
     table: &TableName,
@@ -112,7 +114,8 @@ pub(crate) async fn release(
 ) -> SqlResult<Vec<LockRow>> {
     let sql = format!(
         "WITH seen AS (
-             SELECT key, value, expire_at FROM {table} WHERE key = ANY($1) FOR UPDATE
+             SELECT key, value, expire_at FROM {table} WHERE key = ANY($1)
+             ORDER BY key DESC FOR UPDATE
          ), released AS (
              UPDATE {table} AS held SET value = $2, expire_at = NOW() FROM seen
              WHERE $3 AND held.key = seen.key AND seen.expire_at > NOW()

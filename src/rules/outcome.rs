@@ -80,7 +80,7 @@ mod tests {
         let busy = || {
             Error::from(Kind::NotAcquired(Busy {
                 key: "k".to_owned(),
-                holder: None,
+                holder: "h".to_owned(),
                 until: None,
             }))
         };

@@ -96,7 +96,7 @@ pub(crate) fn release(held: HeldLease, more: Vec<OwnRow>) -> Result<Option<Loss>
     wait_released(&finished)
 }
 
-/// Ends rows that are still ours, over a connection of their own.
+/// Ends rows that are still ours.
 pub(crate) fn expire(ctx: &LockContext, rows: Vec<OwnRow>) -> Result<()> {
     if rows.is_empty() {
         return Ok(());

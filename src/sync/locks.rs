@@ -45,7 +45,8 @@ impl ScheduleLock {
     /// # Errors
     ///
     /// [`Error::is_not_acquired`] when somebody else has it, [`Error::is_configuration`] when the
-    /// context has no schedule or next run time, and others when the database cannot be used.
+    /// context has no schedule or next run time, or that time has passed, and others when the database
+    /// cannot be used.
     pub fn acquire(ctx: &LockContext) -> Result<Self> {
         let plan = Plan::new(ctx, &[LockStrategy::Schedule])?;
         let taken = Acquisition::start(ctx, plan, Duration::ZERO, ())?.wait()?;
@@ -81,11 +82,12 @@ impl ScheduleLock {
         self.until.system_time()
     }
 
-    /// Gives the slot back because nothing was started in it, so that another host may.
+    /// Gives the slot back because nothing was started in it, so that another host may. Takes 5 seconds
+    /// at most.
     ///
     /// # Errors
     ///
-    /// When the database cannot be used within a bound; the slot then stays taken until it ends.
+    /// When the database cannot be used in that time; the slot then stays taken until it ends.
     pub fn give_back(self) -> Result<()> {
         expire(&self.ctx, vec![self.row()])
     }
@@ -171,10 +173,8 @@ impl LeaseLock {
     ///
     /// [`Error::is_lease_lost`].
     pub fn check(&self) -> Result<()> {
-        match self.state().and_then(|state| state.loss()) {
-            Some(loss) => self.ctx.lease_lost(loss),
-            None => Ok(()),
-        }
+        self.ctx
+            .check_loss(self.state().and_then(|state| state.loss()))
     }
 
     /// A handle to the loss, to be given to whoever has to know; `None` under
@@ -212,10 +212,7 @@ impl LeaseLock {
         let Some(held) = self.held.take() else {
             return Ok(());
         };
-        match release(held, more)? {
-            Some(loss) => self.ctx.lease_lost(loss),
-            None => Ok(()),
-        }
+        self.ctx.check_loss_at_release(release(held, more)?)
     }
 }
 

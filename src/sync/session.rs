@@ -188,8 +188,8 @@ pub fn build_locks(ctx: &LockContext, strategies: &[LockStrategy]) -> Result<Loc
 /// # Errors
 ///
 /// [`Error::is_not_acquired`] when one of them is held by somebody else,
-/// [`Error::is_configuration`] when something is missing for them, and others when the database
-/// cannot be used.
+/// [`Error::is_configuration`] when something is missing for them or the time of the next run has
+/// passed, and others when the database cannot be used.
 pub fn acquire_locks(ctx: &LockContext, strategies: &[LockStrategy]) -> Result<LockSession> {
     let jitter_max = ctx.settings().jitter_max;
     build_locks(ctx, strategies)?.start(jitter_max, ())?.wait()

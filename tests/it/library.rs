@@ -3,6 +3,7 @@
 mod blocks;
 mod commands;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -262,6 +263,44 @@ fn under_continue_there_is_no_loss_to_report() {
     session.check().unwrap();
     session.release().unwrap();
     assert_eq!(database.lease().unwrap().value, "intruder");
+}
+
+thread_local! {
+    static LINES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts what each thread logs.
+struct LineCounter;
+
+impl log::Log for LineCounter {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, _: &log::Record<'_>) {
+        LINES.set(LINES.get() + 1);
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn under_continue_a_loss_is_not_logged_by_every_check() {
+    let database = Database::new();
+    let ctx = builder(&database).lease_loss_policy(LeaseLossPolicy::Continue);
+    let lease = LeaseLock::acquire(&ctx.build().unwrap()).unwrap();
+    steal(&database);
+    eventually("the loss is known", || lease.is_lost());
+    log::set_logger(&LineCounter).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+
+    for _ in 0..100 {
+        lease.check().unwrap();
+    }
+
+    assert_eq!(LINES.get(), 0);
+    lease.release().unwrap();
+    assert_eq!(LINES.get(), 1);
 }
 
 #[test]

@@ -94,6 +94,28 @@ fn a_row_that_a_trigger_swallows_is_a_failure_and_not_a_conflict() {
 }
 
 #[test]
+fn a_count_that_a_trigger_swallows_is_a_failure_that_leaves_nothing_locked() {
+    let database = Database::new();
+    database.sql(
+        "CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
+         CREATE TRIGGER swallow BEFORE INSERT ON key_value FOR EACH ROW \
+         WHEN (NEW.key LIKE '%:fence:%') EXECUTE FUNCTION swallow()",
+    );
+    let cron = Dislock::schedule(database.url(), "0 0 1 1 *");
+    for dislock in [Dislock::lease(database.url(), 30.0), cron] {
+        let dislock = dislock.env("LOCK_CONNECT_TIMEOUT_SECONDS", "0.5");
+
+        let finished = dislock.run(["echo", "ran"]);
+
+        assert_eq!((finished.code, &*finished.stdout), (1, ""));
+        let live = "SELECT count(*) FROM key_value WHERE expire_at > now()";
+        assert_eq!(database.value(live), "0");
+        let why = "row cronjob-lock:fence:job was not written";
+        assert!(finished.stderr.contains(why), "{}", finished.stderr);
+    }
+}
+
+#[test]
 fn columns_of_other_programs_do_no_harm() {
     let database = Database::new();
     for column in [

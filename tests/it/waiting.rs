@@ -172,3 +172,38 @@ fn many_waiters_of_one_process_share_a_connection() {
     });
     assert!(proxy.connections() <= 2, "{}", proxy.connections());
 }
+
+#[test]
+fn waiters_whose_row_was_locked_share_a_connection_again() {
+    let database = Database::new();
+    database.put("cronjob-lock:lease:job", "somebody", 600.0);
+    // Whoever is alone has a connection of its own.
+    let other = LockContext::builder(database.url(), "other").build();
+    let _other = LeaseLock::acquire(&other.unwrap()).unwrap();
+    let mut dba = database.session();
+    dba.sql("BEGIN");
+    dba.sql("SELECT FROM key_value WHERE key = 'cronjob-lock:lease:job' FOR UPDATE");
+    let waiters: Vec<_> = (0..8)
+        .map(|_| {
+            let ctx = context(database.url(), Duration::MAX);
+            thread::spawn(move || LeaseLock::acquire(&ctx).unwrap().release())
+        })
+        .collect();
+    let count = |which: &str| -> usize {
+        let ours = "datname = current_database() AND application_name LIKE 'dislock:%'";
+        let query = format!("SELECT count(*) FROM pg_stat_activity WHERE {ours} AND {which}");
+        database.value(&query).parse().unwrap()
+    };
+    eventually("some are held up", || {
+        count("wait_event_type = 'Lock'") >= 4
+    });
+
+    dba.sql("ROLLBACK");
+
+    eventually("all wait over one connection", || count("true") == 2);
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+    database.sql("DELETE FROM key_value WHERE key = 'cronjob-lock:lease:job'");
+    for waiter in waiters {
+        waiter.join().unwrap().unwrap();
+    }
+}

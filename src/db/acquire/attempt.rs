@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tokio::time::Instant;
 
-use super::Acquirer;
+use super::{ACQUIRING, Acquirer};
 use crate::clock::BootInstant;
 use crate::db::failure::Failure;
 use crate::db::operations::PATIENCE;
@@ -114,10 +114,16 @@ impl Acquirer<'_> {
                 return Err(Failure::Late(settings.timing.ttl));
             }
         }
+        let Some(token) = token else {
+            // What was taken is of no use without it, and is given back.
+            self.in_doubt = true;
+            let error = Failure::NotWritten(fence_key).into_error(self.ctx, ACQUIRING);
+            return Err(error.into());
+        };
         Ok(Answer::Acquired {
             lease_until,
             sent,
-            token: token.ok_or_else(|| Error::database("the database gave no fencing token"))?,
+            token,
         })
     }
 
@@ -188,6 +194,6 @@ async fn busy(
     Ok(Busy {
         key,
         until: holder.expire_at.system_time(),
-        holder: Some(holder.value),
+        holder: holder.value,
     })
 }

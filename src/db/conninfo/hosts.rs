@@ -92,11 +92,10 @@ pub(super) fn hosts(settings: &Settings) -> Result<Vec<Host>, ConninfoError> {
     let addresses = list(settings, "hostaddr")?;
     let ports = list(settings, "port")?;
 
-    let count = addresses.len().max(if addresses.is_empty() {
-        names.len().max(1)
-    } else {
-        0
-    });
+    let count = match addresses.len() {
+        0 => names.len().max(1),
+        count => count,
+    };
     if !names.is_empty() && names.len() != count {
         return Err(ConninfoError::new(format!(
             "host has {} entries and hostaddr {count}",

@@ -81,8 +81,8 @@ impl Body {
                 let census = self.shared.census();
                 (census.handles == 0, census.operations == 0)
             };
-            let needed = self.shared.operations.is_crowded();
-            let linger = match self.shared.hurried.load(Ordering::Acquire) || needed {
+            let crowded = self.shared.operations.is_crowded();
+            let linger = match self.shared.hurried.load(Ordering::Acquire) || crowded {
                 true => Duration::ZERO,
                 false => LINGER,
             };

@@ -187,3 +187,27 @@ fn a_release_that_meets_a_renewal_ends_what_the_renewal_has_made() {
         "{row:?}"
     );
 }
+
+#[test]
+fn a_release_of_both_and_an_acquisition_of_both_do_not_deadlock() {
+    let database = populated();
+    database.put(SLOT, "db2:2:bb", 60.0);
+    let take = |key| format!("UPDATE key_value SET value = 'taken' WHERE key = '{key}'");
+    let mut acquisition = database.session();
+    acquisition.sql("BEGIN");
+    acquisition.sql(&take(SLOT));
+    let dislock = Dislock::new(database.url());
+    let run = dislock.start_args(["--release", "job", "--force", "DATABASE_URL"]);
+    wait_for_a_release_that_waits(&database);
+
+    acquisition.sql(&take(LEASE));
+    acquisition.sql("COMMIT");
+
+    let released = run.finish();
+    assert_told(
+        &released,
+        0,
+        "schedule job is free now; it was held by taken",
+    );
+    assert_told(&released, 0, "lease job is free now; it was held by taken");
+}
