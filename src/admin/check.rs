@@ -126,7 +126,7 @@ async fn look(
         let clock = answer_by(by, Store::new(table).clock(client)).await?;
         let zone = match &settings.timezone {
             Some(zone) => zone.clone(),
-            None => slot::session_zone(&clock.zone, clock.utc_offset, jiff::tz::db())
+            None => slot::session_zone(&clock.zone, clock.utc_offset, clock.now, jiff::tz::db())
                 .map_err(|e| Error::database(e.to_string()))?,
         };
         let (found, next) = findings::schedule(

@@ -11,6 +11,7 @@ use crate::context::TableName;
 use crate::db::admin::{Column, SessionFacts, TableFacts, quoted};
 use crate::rules::cron::Crontab;
 use crate::rules::lease::LeaseTiming;
+use crate::rules::slot;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -318,7 +319,7 @@ pub(crate) fn schedule(
     tolerance: Duration,
 ) -> (Vec<Finding>, Vec<String>) {
     let next_ticks = |zone| crontab.ticks_after(now, zone).take(TICKS).collect();
-    let name = zone_name(zone);
+    let name = zone_name(zone, "a zone given by its rule");
     let ticks: Vec<Timestamp> = next_ticks(zone);
     let mut findings = Vec::new();
     if !zone_was_given && next_ticks(here) != ticks {
@@ -326,9 +327,19 @@ pub(crate) fn schedule(
             "schedule",
             format!(
                 "read in {name}, the database session's zone; cron on this host would read it in {}",
-                zone_name(here)
+                zone_name(here, "the local time zone")
             ),
             "set --timezone to the zone in which cron reads the crontab",
+        ));
+    }
+    if !zone_was_given && slot::is_guessed(zone) {
+        findings.push(Finding::warn(
+            "schedule",
+            format!(
+                "read in {name}, as the database session has it now: its zone has no IANA name, and a \
+                 change of the clocks will not be followed"
+            ),
+            "set --timezone to the IANA name of the zone",
         ));
     }
     let closest = ticks
@@ -358,11 +369,11 @@ pub(crate) fn schedule(
     (findings, shown)
 }
 
-fn zone_name(zone: &TimeZone) -> String {
+fn zone_name(zone: &TimeZone, unnamed: &str) -> String {
     match (zone.iana_name(), zone.to_fixed_offset()) {
         (Some(name), _) => name.to_owned(),
         (None, Ok(offset)) => format!("UTC{offset}"),
-        (None, Err(_)) => "the local time zone".to_owned(),
+        (None, Err(_)) => unnamed.to_owned(),
     }
 }
 

@@ -117,8 +117,9 @@ pub(crate) fn named_zone(name: &str, zones: &TimeZoneDatabase) -> Result<TimeZon
     iana_zone(name, zones).ok_or(ZoneError::Unknown)
 }
 
-/// The zone of a database session: of that name, or, where PostgreSQL takes a name that is no IANA
-/// name (`<+03>-03`), what its offset is now, which is right until that offset changes.
+/// The zone of a database session: the IANA zone of that name; else what the name says, where it is a
+/// rule as POSIX writes them (`<+03>-03`, `CET-1CEST,M3.5.0,M10.5.0/3`); else what its offset is now, a
+/// [guess](is_guessed) that is right until that offset changes.
 ///
 /// # Errors
 ///
@@ -126,9 +127,17 @@ pub(crate) fn named_zone(name: &str, zones: &TimeZoneDatabase) -> Result<TimeZon
 pub(crate) fn session_zone(
     name: &str,
     offset_seconds: i32,
+    now: Timestamp,
     zones: &TimeZoneDatabase,
 ) -> Result<TimeZone, ZoneError> {
-    if let Some(zone) = iana_zone(name, zones) {
+    if let Some(zone) = iana_zone(without_posix(name), zones) {
+        return Ok(zone);
+    }
+    // PostgreSQL takes more for a rule than POSIX does: one that means another time there is not used.
+    let rule = TimeZone::posix(name)
+        .ok()
+        .filter(|zone| zone.to_offset(now).seconds() == offset_seconds);
+    if let Some(zone) = rule {
         return Ok(zone);
     }
     Offset::from_seconds(offset_seconds)
@@ -137,6 +146,19 @@ pub(crate) fn session_zone(
             name: name.to_owned(),
             seconds: offset_seconds,
         })
+}
+
+/// Whether a session's zone is only what its offset is now, for want of a name that tells more.
+pub(crate) fn is_guessed(zone: &TimeZone) -> bool {
+    zone.iana_name().is_none() && zone.to_fixed_offset().is_ok()
+}
+
+/// The name without the directory in which systems keep another copy of the same zones.
+fn without_posix(name: &str) -> &str {
+    match name.split_at_checked("posix/".len()) {
+        Some((directory, name)) if directory.eq_ignore_ascii_case("posix/") => name,
+        _ => name,
+    }
 }
 
 /// The zone of that name, if it means the same on every host.
@@ -339,15 +361,31 @@ mod tests {
     }
 
     #[test]
-    fn a_sessions_zone_that_is_not_iana_is_what_its_offset_is_now() {
+    fn a_sessions_zone_is_iana_or_a_rule_or_else_what_its_offset_is_now() {
         let zones = TimeZoneDatabase::bundled();
-        let berlin = session_zone("Europe/Berlin", 0, &zones).unwrap();
-        assert_eq!(berlin.iana_name(), Some("Europe/Berlin"), "the name wins");
-        for name in ["<+03>-03", "localtime", "EST5EDT4,M3.2.0,M11.1.0", ""] {
-            let zone = session_zone(name, -9000, &zones).unwrap();
-            assert_eq!(zone.to_fixed_offset().unwrap().seconds(), -9000, "{name}");
+        let (winter, summer) = (at("2026-03-28T12:00:00Z"), at("2026-03-29T12:00:00Z"));
+        let offset_then = |name, seconds| {
+            let zone = session_zone(name, seconds, winter, &zones).unwrap();
+            (zone.to_offset(summer).seconds(), is_guessed(&zone))
+        };
+        for (name, now, then, guessed) in [
+            ("Europe/Berlin", 0, 7200, false), // the name wins
+            ("UTC", 0, 0, false),
+            ("posix/Europe/Berlin", 3600, 7200, false),
+            ("POSIX/europe/berlin", 3600, 7200, false),
+            ("CET-1CEST,M3.5.0,M10.5.0/3", 3600, 7200, false),
+            ("<+03>-03", 10_800, 10_800, false),
+            // By the rule it would be another time now.
+            ("CET-1CEST,M3.5.0,M10.5.0/3", -9000, -9000, true),
+            ("CET-1CEST", 3600, 3600, true),
+            ("localtime", 3600, 3600, true),
+            ("posix/localtime", 3600, 3600, true),
+            ("posix/", 3600, 3600, true),
+            ("", -9000, -9000, true),
+        ] {
+            assert_eq!(offset_then(name, now), (then, guessed), "{name}");
         }
-        let error = session_zone("odd", 400_000, &zones)
+        let error = session_zone("odd", 400_000, winter, &zones)
             .unwrap_err()
             .to_string();
         assert!(error.contains("odd") && error.contains("400000"), "{error}");

@@ -120,6 +120,23 @@ fn a_zone_of_the_session_that_is_no_iana_name_counts_by_its_offset() {
 }
 
 #[test]
+fn a_rule_for_the_sessions_zone_is_followed_over_changes_of_the_clocks() {
+    let noon = |day: &str| format!("{day} 12:00:00.000000");
+    for (schedule, day) in [("0 12 1 1 *", "01-01"), ("0 12 1 7 *", "07-01")] {
+        let database = Database::new();
+        let name = database.name();
+        database.sql(&format!(
+            "ALTER DATABASE {name} SET timezone = 'CET-1CEST,M3.5.0,M10.5.0/3'"
+        ));
+
+        let run = Dislock::schedule(database.url(), schedule).run(["true"]);
+
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        assert_eq!(slot_end_in(&database, "Europe/Berlin"), noon(day));
+    }
+}
+
+#[test]
 fn a_slot_that_ends_within_the_tolerance_counts_as_over() {
     for (tolerance, expected) in [("60", "ran\n"), ("0", "")] {
         let database = Database::new();

@@ -62,9 +62,20 @@ fn a_session_that_cannot_write_fails() {
 }
 
 fn schedule_of(text: &str, given: bool, here: &TimeZone, tolerance: u64) -> (Finding, Vec<String>) {
+    let berlin = TimeZone::get("Europe/Berlin").unwrap();
+    schedule_in(&berlin, text, given, here, tolerance)
+}
+
+fn schedule_in(
+    zone: &TimeZone,
+    text: &str,
+    given: bool,
+    here: &TimeZone,
+    tolerance: u64,
+) -> (Finding, Vec<String>) {
     let (findings, ticks) = schedule(
         &Crontab::parse(text).unwrap(),
-        &TimeZone::get("Europe/Berlin").unwrap(),
+        zone,
         given,
         here,
         "2026-10-24T12:00:00Z".parse().unwrap(),
@@ -104,6 +115,20 @@ fn another_zone_is_doubtful_only_where_ticks_differ_and_nobody_chose_it() {
         let (found, _) = schedule_of(text, given, &here, 1);
         assert_eq!(found.verdict, verdict, "{text}: {found:?}");
     }
+}
+
+#[test]
+fn a_zone_of_which_only_the_offset_is_known_is_doubtful() {
+    let hourly = |zone: &TimeZone| schedule_in(zone, "@hourly", false, &TimeZone::UTC, 1).0;
+    let guessed = hourly(&TimeZone::fixed(jiff::tz::offset(1)));
+    let rule = hourly(&TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap());
+
+    assert_eq!(guessed.verdict, Verdict::Warn);
+    assert!(guessed.text.contains("UTC+01"), "{guessed:?}");
+    assert_eq!(
+        verdict_and_text(&rule),
+        (Verdict::Ok, "read in a zone given by its rule")
+    );
 }
 
 #[test]

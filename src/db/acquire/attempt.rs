@@ -152,7 +152,7 @@ impl Acquirer<'_> {
     fn learn_slot(&mut self, clock: &DatabaseClock) -> Result<(), Error> {
         let zone = match self.zone.take() {
             Some(zone) => zone,
-            None => slot::session_zone(&clock.zone, clock.utc_offset, jiff::tz::db())
+            None => slot::session_zone(&clock.zone, clock.utc_offset, clock.now, jiff::tz::db())
                 .map_err(|e| Error::database(e.to_string()))?,
         };
         let end = self
