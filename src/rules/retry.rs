@@ -170,6 +170,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn a_pause_never_exceeds_the_time_left(
             left in any::<Duration>(), sample in 0.0..1.0_f64, failures in any::<u32>(),
