@@ -20,7 +20,7 @@ use super::alarm::Alarm;
 use super::course::{Course, Step, Terminal};
 use super::frames::{Notice, Order, Spawn};
 use super::guardian::Guardian;
-use super::kernel::{current_mask, pidfd_open};
+use super::kernel::{Status, current_mask, pidfd_open};
 use super::resolve::CommandLine;
 use super::signals::Signals;
 use super::sweep;
@@ -39,12 +39,15 @@ pub(crate) struct Supervised {
     pub(crate) ended: Result<Ended>,
     /// Whether the command ever ran. If not, what was locked for it is of no use.
     pub(crate) ran: bool,
+    /// How the command itself ended, if that is known: it may have been killed by whoever killed the
+    /// guardian, too.
+    pub(super) status: Option<Status>,
 }
 
 /// Runs the command under the guardian until nothing of it is left that has to go, and answers what
 /// it came to.
 ///
-/// `environment` is added to the process's own. With a lease, the command is stopped at its deadline,
+/// `environment` is added to the process's own; `lock_key` is what the log is about. With a lease, the command is stopped at its deadline,
 /// and not even started after it; with `signals`, it gets those that are sent to dislock.
 ///
 /// It is an error when the command could not be started, or the system refuses what supervision
@@ -53,19 +56,32 @@ pub(crate) fn supervise(
     guardian: Guardian,
     command: &CommandLine,
     environment: &[(OsString, OsString)],
+    lock_key: &str,
     lease: Option<Arc<LeaseState>>,
     kill_grace: Duration,
     signals: Option<&Signals>,
 ) -> Supervised {
     // A signal, or a pause after the lease was taken: nothing has been started yet, so nothing has to be.
-    let not_started = |ended| Supervised { ended, ran: false };
+    let not_started = |ended| Supervised {
+        ended,
+        ran: false,
+        status: None,
+    };
     if let Some(Err(interrupted)) = signals.map(Signals::check) {
         return not_started(Err(interrupted));
     }
     if lease.as_ref().is_some_and(|lease| lease.loss().is_some()) {
         return not_started(Ok(Ended::LeaseLost));
     }
-    let run = Run::new(guardian, command, lease, signals, kill_grace, terminal());
+    let run = Run::new(
+        guardian,
+        command,
+        lock_key,
+        lease,
+        signals,
+        kill_grace,
+        terminal(),
+    );
     let mut run = match run {
         Ok(run) => run,
         Err(error) => return not_started(Err(error)),
@@ -80,6 +96,7 @@ pub(crate) fn supervise(
     let refused = matches!(&ended, Err(error) if matches!(error.kind(), Kind::Command { .. }));
     Supervised {
         ran: run.pid.is_some() && !refused,
+        status: run.course.status(),
         ended,
     }
 }
@@ -87,6 +104,7 @@ pub(crate) fn supervise(
 struct Run<'a> {
     guardian: Guardian,
     command: &'a CommandLine,
+    lock_key: &'a str,
     lease: Option<Arc<LeaseState>>,
     signals: Option<&'a Signals>,
     terminal: Terminal,
@@ -104,6 +122,7 @@ impl<'a> Run<'a> {
     fn new(
         guardian: Guardian,
         command: &'a CommandLine,
+        lock_key: &'a str,
         lease: Option<Arc<LeaseState>>,
         signals: Option<&'a Signals>,
         kill_grace: Duration,
@@ -122,6 +141,7 @@ impl<'a> Run<'a> {
         Ok(Self {
             guardian,
             command,
+            lock_key,
             lease,
             signals,
             terminal,
@@ -253,6 +273,10 @@ impl<'a> Run<'a> {
                 Ok(Some(Notice::ExecFailed(errno))) => {
                     self.pid = None;
                     return Err(self.command.exec_error(errno));
+                }
+                Ok(Some(Notice::Started)) => {
+                    let (key, file) = (self.lock_key, self.command.file().display());
+                    log::info!(event = "command_started", key, command:% = file; "started {file}");
                 }
                 Ok(Some(Notice::Ended(how))) => self.course.ended(how),
                 Ok(Some(Notice::TreeGone)) => self.course.tree_gone(),

@@ -259,7 +259,10 @@ impl<'a> Watch<'a> {
                 let errno = Errno::from_raw(i32::from_ne_bytes(errno));
                 self.report(Notice::ExecFailed(errno));
             }
-            _ => command.starting = None,
+            _ => {
+                command.starting = None;
+                self.report(Notice::Started);
+            }
         }
     }
 

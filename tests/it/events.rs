@@ -1,9 +1,15 @@
 //! `--log-format json`: what programs that read the log go by.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
+
+use nix::sys::signal::Signal;
 
 use crate::support::database::Database;
 use crate::support::run::{Dislock, Finished};
+use crate::support::wait::eventually;
+use crate::support::{home, processes};
 
 /// The lines of a run's log, read by PostgreSQL, which takes no broken JSON.
 struct Events {
@@ -109,18 +115,86 @@ fn a_busy_lock_is_one_event_with_its_holder() {
 fn a_lost_lease_is_told_at_once_and_again_at_the_end() {
     let database = Database::new();
     let dislock = Dislock::lease(database.url(), 60.0).env("LOCK_LEASE_INTERVAL", "0.2");
-    let mut run = json(dislock, "WARNING").work(Duration::from_secs(60));
+    let mut run = json(dislock, "INFO").work(Duration::from_secs(60));
     run.wait_for_worker();
     database.sql("DELETE FROM key_value WHERE key = 'cronjob-lock:lease:job'");
 
     let run = run.finish();
     let events = Events::of(database, &run);
 
-    assert_eq!(events.all("event"), ["lease_lost", "run_failed"], "{run:?}");
+    assert_eq!(
+        events.all("event"),
+        [
+            "lock_acquired",
+            "command_started",
+            "lease_lost",
+            "command_ended",
+            "run_failed"
+        ],
+        "{run:?}"
+    );
+    assert_eq!(events.one("command_ended", "exit_code"), "143");
     assert_eq!(events.one("run_failed", "exit_code"), "75");
     assert_eq!(
         events.one("lease_lost", "owner"),
         events.one("run_failed", "owner")
+    );
+}
+
+#[test]
+fn a_script_without_its_interpreter_never_started() {
+    let database = Database::new();
+    let script = home::new_dir("script").join("script");
+    fs::write(&script, "#!/nowhere/interpreter\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+
+    let run = json(Dislock::lease(database.url(), 60.0), "INFO").run([script]);
+    let events = Events::of(database, &run);
+
+    assert_eq!(
+        events.all("event"),
+        ["lock_acquired", "lock_released", "run_failed"]
+    );
+    assert_eq!(events.one("run_failed", "exit_code"), "127");
+}
+
+#[test]
+fn how_a_command_ended_whose_guardian_was_killed_is_not_told() {
+    let database = Database::new();
+    let dislock = json(Dislock::lease(database.url(), 60.0), "INFO");
+    let run = dislock.start(["sleep", "60"]);
+    eventually("the command is told", || {
+        run.stderr().contains("command_started")
+    });
+    let mut guardian = processes::children(run.pid());
+    guardian.retain(|pid| processes::name(*pid).as_deref() == Some("lock-guardian"));
+    processes::signal_all(&guardian, Signal::SIGKILL);
+
+    let events = Events::of(database, &run.finish());
+
+    assert_eq!(
+        events.all("event"),
+        [
+            "lock_acquired",
+            "command_started",
+            "lock_released",
+            "run_failed"
+        ]
+    );
+    assert_eq!(events.one("run_failed", "exit_code"), "1");
+}
+
+#[test]
+fn a_slot_alone_is_not_released() {
+    let database = Database::new();
+    let dislock = Dislock::schedule(database.url(), "0 0 1 1 *");
+
+    let run = json(dislock, "INFO").run(["true"]);
+    let events = Events::of(database, &run);
+
+    assert_eq!(
+        events.all("event"),
+        ["lock_acquired", "command_started", "command_ended"]
     );
 }
 

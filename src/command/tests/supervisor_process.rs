@@ -75,8 +75,9 @@ fn run_in_this_process(args: Vec<OsString>, signals: Option<&Signals>) -> i32 {
     let grace = Duration::from_millis(number_of(GRACE).unwrap());
     let mark = (OsString::from(MARK), std::env::var_os(MARK).unwrap());
     let path = std::env::var_os("PATH");
-    let outcome = CommandLine::resolve(args, path.as_deref())
-        .and_then(|command| supervise(guardian, &command, &[mark], lease, grace, signals).ended);
+    let outcome = CommandLine::resolve(args, path.as_deref()).and_then(|command| {
+        supervise(guardian, &command, &[mark], "job", lease, grace, signals).ended
+    });
     match outcome {
         Ok(ended) => ended.exit_code(),
         Err(error) => {
