@@ -70,7 +70,8 @@ pub(crate) fn supervise(
     if let Some(Err(interrupted)) = signals.map(Signals::check) {
         return not_started(Err(interrupted));
     }
-    if lease.as_ref().is_some_and(|lease| lease.loss().is_some()) {
+    if let Some(lease) = lease.as_ref().filter(|lease| lease.loss().is_some()) {
+        lease.announce_loss();
         return not_started(Ok(Ended::LeaseLost));
     }
     let run = Run::new(
@@ -92,6 +93,9 @@ pub(crate) fn supervise(
     let ended = run.follow();
     if ended.is_err() && run.pid.is_some() {
         run.kill_tree();
+    }
+    if let Some(lease) = &run.lease {
+        lease.announce_loss();
     }
     let refused = matches!(&ended, Err(error) if matches!(error.kind(), Kind::Command { .. }));
     Supervised {
@@ -133,7 +137,7 @@ impl<'a> Run<'a> {
         let lease_changed = Arc::new(EventFd::from_flags(flags).map_err(failed)?);
         if let Some(lease) = &lease {
             let changed = Arc::clone(&lease_changed);
-            lease.on_change(move || {
+            lease.supervise(move || {
                 // It fails only when it is readable anyway.
                 let _ = changed.write(1);
             });
@@ -180,8 +184,14 @@ impl<'a> Run<'a> {
     fn follow(&mut self) -> Result<Ended> {
         loop {
             match self.course.next(BootInstant::now(), self.deadlines()) {
-                Step::Wait(until) => self.wait(until)?,
-                Step::Stop { kill_at } => self.guardian.order(Order::Stop { kill_at }, &[]),
+                Step::Wait(until) => {
+                    self.announce_loss();
+                    self.wait(until)?;
+                }
+                Step::Stop { kill_at } => {
+                    self.guardian.order(Order::Stop { kill_at }, &[]);
+                    self.announce_loss();
+                }
                 Step::KillTree => {
                     self.kill_tree();
                     self.course.tree_gone();
@@ -251,6 +261,13 @@ impl<'a> Run<'a> {
             if self.course.signal(incoming) {
                 self.guardian.order(Order::Signal(incoming.signal), &[]);
             }
+        }
+    }
+
+    /// To be called once what the loss demands is done: a logger may block.
+    fn announce_loss(&self) {
+        if let Some(lease) = self.lease.as_ref().filter(|_| self.course.is_lost()) {
+            lease.announce_loss();
         }
     }
 

@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use nix::sys::signal::Signal;
 
 use crate::support::database::Database;
-use crate::support::run::{Dislock, Finished};
+use crate::support::run::{Dislock, Finished, Run};
 use crate::support::wait::eventually;
 use crate::support::{home, processes};
 
@@ -33,6 +34,19 @@ impl Events {
         self.lines.iter().map(read).collect()
     }
 
+    /// What happened, without the attempts that were made again.
+    fn course(&self) -> Vec<String> {
+        let mut names = self.all("event");
+        names.retain(|name| name != "renewal_failed");
+        names
+    }
+
+    /// When the one line of this event was written.
+    #[track_caller]
+    fn time(&self, event: &str) -> Timestamp {
+        self.one(event, "time").parse().unwrap()
+    }
+
     /// A field of the one line of this event.
     #[track_caller]
     fn one(&self, event: &str, field: &str) -> String {
@@ -41,6 +55,14 @@ impl Events {
         assert_eq!(at.len(), 1, "{event} in {:?}", self.lines);
         self.all(field).swap_remove(at[0])
     }
+}
+
+/// Starts a command that says when it is ready, and waits for that.
+#[track_caller]
+fn start_ready(dislock: &Dislock, script: &str) -> Run {
+    let run = dislock.start(["sh", "-c", script]);
+    eventually("the command is ready", || run.stdout().contains("ready"));
+    run
 }
 
 fn json(dislock: Dislock, level: &str) -> Dislock {
@@ -139,6 +161,81 @@ fn a_lost_lease_is_told_at_once_and_again_at_the_end() {
         events.one("lease_lost", "owner"),
         events.one("run_failed", "owner")
     );
+}
+
+#[test]
+fn a_lease_lost_in_silence_is_told_once_however_soon_the_command_is_dead() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    let dislock = Dislock::lease(database.url_via(&proxy), 3.0);
+    let dislock = json(dislock.env("LOCK_KILL_GRACE_SECONDS", "1"), "INFO");
+    let run = start_ready(&dislock, "echo ready; exec sleep 60");
+    proxy.silence();
+
+    let run = run.finish();
+    let events = Events::of(database, &run);
+
+    assert_eq!(
+        events.course(),
+        [
+            "lock_acquired",
+            "command_started",
+            "lease_lost",
+            "command_ended",
+            "run_failed"
+        ],
+        "{run:?}"
+    );
+    assert_eq!(
+        events.one("lease_lost", "reason"),
+        "it could not be renewed in time"
+    );
+    assert!(
+        events
+            .one("lease_lost", "message")
+            .ends_with("; stopping the command")
+    );
+    let owner = events.one("lock_acquired", "owner");
+    assert_eq!(events.one("lease_lost", "owner"), owner);
+    assert_eq!(events.one("command_ended", "exit_code"), "143");
+    assert_eq!(events.one("run_failed", "exit_code"), "75");
+}
+
+#[test]
+fn a_lease_lost_in_silence_is_told_while_the_command_still_lives() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    let dislock = Dislock::lease(database.url_via(&proxy), 6.0);
+    let dislock = json(dislock.env("LOCK_KILL_GRACE_SECONDS", "2"), "INFO");
+    let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
+    let run = start_ready(&dislock, script);
+    proxy.silence();
+
+    let events = Events::of(database, &run.finish());
+
+    assert_eq!(events.one("command_ended", "exit_code"), "137");
+    let alive = events
+        .time("command_ended")
+        .duration_since(events.time("lease_lost"));
+    assert!(alive >= SignedDuration::from_millis(200), "{alive}");
+}
+
+#[test]
+fn under_continue_a_loss_is_one_line() {
+    let database = Database::new();
+    let dislock = Dislock::lease(database.url(), 60.0)
+        .env("LOCK_LEASE_INTERVAL", "0.2")
+        .env("LOCK_ON_LEASE_LOSS", "continue");
+    let run = start_ready(&json(dislock, "WARNING"), "echo ready; exec sleep 60");
+    database.sql("DELETE FROM key_value WHERE key = 'cronjob-lock:lease:job'");
+    eventually("the loss is told", || run.stderr().contains("lease_lost"));
+    run.signal(Signal::SIGTERM);
+
+    let run = run.finish();
+    let events = Events::of(database, &run);
+
+    assert_eq!(run.code, 143);
+    assert_eq!(events.all("event"), ["lease_lost"], "{run:?}");
 }
 
 #[test]

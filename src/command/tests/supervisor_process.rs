@@ -96,7 +96,7 @@ fn hold_lease(ttl: Duration) -> Arc<LeaseState> {
         kill_grace: Duration::from_millis(number_of(GRACE).unwrap()),
     };
     let term = LeaseTerm::begin(timing, BootInstant::now());
-    let lease = Arc::new(LeaseState::new("job".to_owned(), term));
+    let lease = Arc::new(LeaseState::new("job", "owner".into(), term));
     let renewed = Arc::clone(&lease);
     let renewals: u32 = number_of(RENEWALS).unwrap();
     let reject = std::env::var_os(REJECT).map(PathBuf::from);
