@@ -150,29 +150,12 @@ impl LockContext {
     /// policy to go on.
     pub(crate) fn check_loss(&self, loss: Option<Loss>) -> Result<()> {
         match (loss, self.lease_loss_policy()) {
-            (Some(loss), LeaseLossPolicy::Terminate) => Err(self.lease_lost(loss)),
+            (Some(loss), LeaseLossPolicy::Terminate) => Err(Error::from(Kind::LeaseLost {
+                key: self.lease_key(),
+                reason: loss.reason().to_owned(),
+            })),
             (Some(_), LeaseLossPolicy::Continue) | (None, _) => Ok(()),
         }
-    }
-
-    /// The same at the lease's release; a loss that nobody hears of otherwise is a line in the log.
-    pub(crate) fn check_loss_at_release(&self, loss: Option<Loss>) -> Result<()> {
-        if let (Some(loss), LeaseLossPolicy::Continue) = (loss, self.lease_loss_policy()) {
-            log::warn!("{}", self.lease_lost(loss));
-        }
-        self.check_loss(loss)
-    }
-
-    fn lease_lost(&self, loss: Loss) -> Error {
-        let reason = match loss {
-            Loss::Expired => "it could not be renewed in time",
-            Loss::Rejected => "its row is gone or somebody else's",
-            Loss::Inherited => "the process that this one was forked from has it",
-        };
-        Error::from(Kind::LeaseLost {
-            key: self.lease_key(),
-            reason: reason.to_owned(),
-        })
     }
 
     /// Whether the rows of both are in the same table, reached in the same way. What a connection is

@@ -2,16 +2,20 @@
 //!
 //! The thread that talks to the database writes it; the session, the supervisor and whoever waits for
 //! a loss read it. Readers compare the deadline with the clock themselves, so a loss is seen on time
-//! even when the writer hangs.
+//! even when the writer hangs. To look at the state is never to log: a logger may block. Each loss is
+//! announced in the log once, by the first who acts on it: the supervisor, the thread that renews, or the
+//! one that releases.
 //!
 //! A child of a fork has a copy of all that, but no thread that writes to it, and the copied mutex may be
 //! locked for ever. To it the lease counts as lost, which it finds out without touching the copy.
 
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::clock::BootInstant;
+use crate::context::LEASE_PREFIX;
 use crate::rules::lease::{Deadlines, LeaseTerm, Loss};
 
 /// The longest nap of a thread that waits for a loss. Condition variables stand still while the
@@ -22,6 +26,10 @@ type Observer = Arc<dyn Fn() + Send + Sync>;
 
 /// The state of one lease: a mutex, and a condition variable that is notified after every change.
 pub(crate) struct LeaseState {
+    lock_key: String,
+    /// What stands in the row.
+    owner: Arc<str>,
+    /// The key of the row.
     key: String,
     /// The process that has the lease.
     process: u32,
@@ -36,7 +44,10 @@ struct Inner {
     term: LeaseTerm,
     /// Set once, when the holder gives the lease up: what had become of it until then.
     ended: Option<Option<Loss>>,
-    observers: Vec<Observer>,
+    /// The loss is in the log.
+    announced: bool,
+    /// Of the command that runs under this lease, if one does.
+    supervisor: Option<Observer>,
 }
 
 impl Inner {
@@ -46,14 +57,17 @@ impl Inner {
 }
 
 impl LeaseState {
-    pub(crate) fn new(key: String, term: LeaseTerm) -> Self {
+    pub(crate) fn new(lock_key: &str, owner: Arc<str>, term: LeaseTerm) -> Self {
         Self {
-            key,
+            lock_key: lock_key.to_owned(),
+            owner,
+            key: format!("{LEASE_PREFIX}{lock_key}"),
             process: std::process::id(),
             inner: Mutex::new(Inner {
                 term,
                 ended: None,
-                observers: Vec::new(),
+                announced: false,
+                supervisor: None,
             }),
             changed: Condvar::new(),
             #[cfg(feature = "aio")]
@@ -89,9 +103,31 @@ impl LeaseState {
         self.lock().term.renew_at()
     }
 
-    /// Calls `observer` after every renewal and loss, from the thread that noticed it.
-    pub(crate) fn on_change(&self, observer: impl Fn() + Send + Sync + 'static) {
-        self.lock().observers.push(Arc::new(observer));
+    /// A command is to be stopped when the lease is lost. Calls its supervisor's `observer` after every
+    /// renewal and loss, from the thread that noticed it.
+    pub(crate) fn supervise(&self, observer: impl Fn() + Send + Sync + 'static) {
+        self.lock().supervisor = Some(Arc::new(observer));
+    }
+
+    /// Logs that the lease is lost, if it is and nobody has logged it.
+    pub(crate) fn announce_loss(&self) {
+        if self.is_inherited() {
+            return;
+        }
+        let mut inner = self.lock();
+        let Some(loss) = inner.loss(BootInstant::now()) else {
+            return;
+        };
+        let announced = mem::replace(&mut inner.announced, true);
+        let follows = inner.supervisor.as_ref().map(|_| "; stopping the command");
+        drop(inner);
+        if !announced {
+            let (key, owner, reason) = (&*self.lock_key, &*self.owner, loss.reason());
+            log::error!(
+                event = "lease_lost", key, owner, reason;
+                "lease {} is lost: {reason}{}", self.key, follows.unwrap_or_default()
+            );
+        }
     }
 
     /// A renewal that was sent at `sent` was answered just now; see [`LeaseTerm::renewed`].
@@ -107,6 +143,7 @@ impl LeaseState {
     /// The holder gives the lease up: from here on nothing changes. Answers what had become of it.
     pub(crate) fn end(&self) -> Option<Loss> {
         self.change(|inner| {
+            inner.supervisor = None;
             let loss = inner.loss(BootInstant::now());
             *inner.ended.get_or_insert(loss)
         })
@@ -167,12 +204,12 @@ impl LeaseState {
     fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
         let mut inner = self.lock();
         let answer = change(&mut inner);
-        let observers = inner.observers.clone();
+        let supervisor = inner.supervisor.clone();
         drop(inner);
         self.changed.notify_all();
         #[cfg(feature = "aio")]
         self.changed_for_tasks.notify_waiters();
-        for observer in observers {
+        if let Some(observer) = supervisor {
             observer();
         }
         answer

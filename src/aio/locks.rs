@@ -155,8 +155,7 @@ impl LeaseLock {
     ///
     /// As [`crate::LeaseLock::release`].
     pub async fn release(self) -> Result<()> {
-        let loss = release(self.held, Vec::new()).await?;
-        self.ctx.check_loss_at_release(loss)
+        self.ctx.check_loss(release(self.held, Vec::new()).await?)
     }
 }
 

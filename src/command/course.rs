@@ -107,6 +107,11 @@ impl Course {
         self.lost
     }
 
+    /// How the command itself ended, if that is known.
+    pub(super) fn status(&self) -> Option<Status> {
+        self.ended
+    }
+
     /// What the run came to, once nothing of it is left.
     pub(super) fn outcome(&self) -> Option<Ended> {
         if self.lost {

@@ -47,6 +47,8 @@ pub(super) enum Notice {
     Spawned(i32),
     /// It could not become the program.
     ExecFailed(Errno),
+    /// It became the program, unless something killed it before that.
+    Started,
     /// The command itself has ended.
     Ended(Status),
     /// After a stop: nothing is left below the guardian.
@@ -98,6 +100,7 @@ impl Notice {
             Self::Ended(Status::Signaled(signal)) => frame(3, [to_u64(signal), 0, 0]),
             Self::TreeGone => frame(4, [0; 3]),
             Self::OutOfReach(pid) => frame(5, [to_u64(pid), 0, 0]),
+            Self::Started => frame(6, [0; 3]),
         }
     }
 
@@ -110,6 +113,7 @@ impl Notice {
             3 => Some(Self::Ended(Status::Signaled(to_i32(a)?))),
             4 => Some(Self::TreeGone),
             5 => Some(Self::OutOfReach(to_i32(a)?)),
+            6 => Some(Self::Started),
             _ => None,
         }
     }

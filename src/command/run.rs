@@ -115,14 +115,13 @@ fn run_locked(
         slot_until = slot_until.and_then(|at| Timestamp::try_from(at).ok()).map(|at| at.to_string());
         "locked {} as {}", ctx.lock_key(), session.owner()
     );
-    let file = command.file().display();
-    log::info!(event = "command_started", key = ctx.lock_key(), command:% = file; "starting {file}");
     let started = BootInstant::now();
     let grace = ctx.settings().timing.kill_grace;
     let supervised = supervise(
         guardian,
         &command,
         &environment,
+        ctx.lock_key(),
         session.limit(),
         grace,
         signals,
@@ -137,15 +136,16 @@ fn finish(
     supervised: Supervised,
     started: BootInstant,
 ) -> Result<i32> {
-    let Supervised { ended, ran } = supervised;
+    let Supervised { ended, ran, status } = supervised;
     let duration = BootInstant::now().left(started);
     let (key, owner, token) = (
         ctx.lock_key(),
         session.owner().to_owned(),
         session.fencing_token(),
     );
-    if let Ok(ended @ (Ended::Exited(_) | Ended::Signaled(_))) = ended {
-        let (exit_code, duration_seconds) = (ended.exit_code(), duration.as_secs_f64());
+    if let Some(status) = status {
+        let (exit_code, duration_seconds) =
+            (Ended::from(status).exit_code(), duration.as_secs_f64());
         log::info!(
             event = "command_ended", key, owner, token, exit_code, duration_seconds;
             "the command ended with exit code {exit_code}"

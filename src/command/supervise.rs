@@ -20,7 +20,7 @@ use super::alarm::Alarm;
 use super::course::{Course, Step, Terminal};
 use super::frames::{Notice, Order, Spawn};
 use super::guardian::Guardian;
-use super::kernel::{current_mask, pidfd_open};
+use super::kernel::{Status, current_mask, pidfd_open};
 use super::resolve::CommandLine;
 use super::signals::Signals;
 use super::sweep;
@@ -39,12 +39,15 @@ pub(crate) struct Supervised {
     pub(crate) ended: Result<Ended>,
     /// Whether the command ever ran. If not, what was locked for it is of no use.
     pub(crate) ran: bool,
+    /// How the command itself ended, if that is known: it may have been killed by whoever killed the
+    /// guardian, too.
+    pub(super) status: Option<Status>,
 }
 
 /// Runs the command under the guardian until nothing of it is left that has to go, and answers what
 /// it came to.
 ///
-/// `environment` is added to the process's own. With a lease, the command is stopped at its deadline,
+/// `environment` is added to the process's own; `lock_key` is what the log is about. With a lease, the command is stopped at its deadline,
 /// and not even started after it; with `signals`, it gets those that are sent to dislock.
 ///
 /// It is an error when the command could not be started, or the system refuses what supervision
@@ -53,19 +56,33 @@ pub(crate) fn supervise(
     guardian: Guardian,
     command: &CommandLine,
     environment: &[(OsString, OsString)],
+    lock_key: &str,
     lease: Option<Arc<LeaseState>>,
     kill_grace: Duration,
     signals: Option<&Signals>,
 ) -> Supervised {
     // A signal, or a pause after the lease was taken: nothing has been started yet, so nothing has to be.
-    let not_started = |ended| Supervised { ended, ran: false };
+    let not_started = |ended| Supervised {
+        ended,
+        ran: false,
+        status: None,
+    };
     if let Some(Err(interrupted)) = signals.map(Signals::check) {
         return not_started(Err(interrupted));
     }
-    if lease.as_ref().is_some_and(|lease| lease.loss().is_some()) {
+    if let Some(lease) = lease.as_ref().filter(|lease| lease.loss().is_some()) {
+        lease.announce_loss();
         return not_started(Ok(Ended::LeaseLost));
     }
-    let run = Run::new(guardian, command, lease, signals, kill_grace, terminal());
+    let run = Run::new(
+        guardian,
+        command,
+        lock_key,
+        lease,
+        signals,
+        kill_grace,
+        terminal(),
+    );
     let mut run = match run {
         Ok(run) => run,
         Err(error) => return not_started(Err(error)),
@@ -77,9 +94,13 @@ pub(crate) fn supervise(
     if ended.is_err() && run.pid.is_some() {
         run.kill_tree();
     }
+    if let Some(lease) = &run.lease {
+        lease.announce_loss();
+    }
     let refused = matches!(&ended, Err(error) if matches!(error.kind(), Kind::Command { .. }));
     Supervised {
         ran: run.pid.is_some() && !refused,
+        status: run.course.status(),
         ended,
     }
 }
@@ -87,6 +108,7 @@ pub(crate) fn supervise(
 struct Run<'a> {
     guardian: Guardian,
     command: &'a CommandLine,
+    lock_key: &'a str,
     lease: Option<Arc<LeaseState>>,
     signals: Option<&'a Signals>,
     terminal: Terminal,
@@ -104,6 +126,7 @@ impl<'a> Run<'a> {
     fn new(
         guardian: Guardian,
         command: &'a CommandLine,
+        lock_key: &'a str,
         lease: Option<Arc<LeaseState>>,
         signals: Option<&'a Signals>,
         kill_grace: Duration,
@@ -114,7 +137,7 @@ impl<'a> Run<'a> {
         let lease_changed = Arc::new(EventFd::from_flags(flags).map_err(failed)?);
         if let Some(lease) = &lease {
             let changed = Arc::clone(&lease_changed);
-            lease.on_change(move || {
+            lease.supervise(move || {
                 // It fails only when it is readable anyway.
                 let _ = changed.write(1);
             });
@@ -122,6 +145,7 @@ impl<'a> Run<'a> {
         Ok(Self {
             guardian,
             command,
+            lock_key,
             lease,
             signals,
             terminal,
@@ -160,8 +184,14 @@ impl<'a> Run<'a> {
     fn follow(&mut self) -> Result<Ended> {
         loop {
             match self.course.next(BootInstant::now(), self.deadlines()) {
-                Step::Wait(until) => self.wait(until)?,
-                Step::Stop { kill_at } => self.guardian.order(Order::Stop { kill_at }, &[]),
+                Step::Wait(until) => {
+                    self.announce_loss();
+                    self.wait(until)?;
+                }
+                Step::Stop { kill_at } => {
+                    self.guardian.order(Order::Stop { kill_at }, &[]);
+                    self.announce_loss();
+                }
                 Step::KillTree => {
                     self.kill_tree();
                     self.course.tree_gone();
@@ -234,6 +264,13 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// To be called once what the loss demands is done: a logger may block.
+    fn announce_loss(&self) {
+        if let Some(lease) = self.lease.as_ref().filter(|_| self.course.is_lost()) {
+            lease.announce_loss();
+        }
+    }
+
     /// Moves the guardian's deadline. It takes the thread that renews *and* this one.
     fn note_lease(&self) {
         if self.lease_changed.read().is_ok() {
@@ -253,6 +290,10 @@ impl<'a> Run<'a> {
                 Ok(Some(Notice::ExecFailed(errno))) => {
                     self.pid = None;
                     return Err(self.command.exec_error(errno));
+                }
+                Ok(Some(Notice::Started)) => {
+                    let (key, file) = (self.lock_key, self.command.file().display());
+                    log::info!(event = "command_started", key, command:% = file; "started {file}");
                 }
                 Ok(Some(Notice::Ended(how))) => self.course.ended(how),
                 Ok(Some(Notice::TreeGone)) => self.course.tree_gone(),

@@ -43,6 +43,7 @@ use super::kernel::{
     signal_group, signal_process, wait_for, wait_for_any,
 };
 use super::launch::{Command, Group, launch};
+use super::signals::ends;
 use super::tree::{Among, Tree};
 use crate::clock::BootInstant;
 
@@ -209,8 +210,17 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Passes a signal on, as if it had been sent to the command in the first place.
+    /// Passes a signal on, as if it had been sent to the command in the first place. One that asks for an
+    /// end is followed by SIGCONT, or what is stopped would not get it. That disturbs no job control: a
+    /// job is suspended as a whole, dislock with it, and then nothing is passed on.
     fn forward(&mut self, signal: i32) {
+        self.send(signal);
+        if ends(signal) {
+            self.send(SIGCONT);
+        }
+    }
+
+    fn send(&mut self, signal: i32) {
         let Some(command) = self.command.as_ref().filter(|c| !c.forgotten) else {
             return;
         };
@@ -249,7 +259,10 @@ impl<'a> Watch<'a> {
                 let errno = Errno::from_raw(i32::from_ne_bytes(errno));
                 self.report(Notice::ExecFailed(errno));
             }
-            _ => command.starting = None,
+            _ => {
+                command.starting = None;
+                self.report(Notice::Started);
+            }
         }
     }
 

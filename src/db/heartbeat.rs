@@ -72,12 +72,7 @@ impl Heartbeat {
         mut abandoned: watch::Receiver<u64>,
     ) {
         for holding in &batch.expired {
-            let (key, owner) = (holding.ctx.lock_key(), &*holding.value);
-            log::error!(
-                event = "lease_lost", key, owner, reason = "not renewed in time";
-                "lease {} was not renewed in time: it is lost",
-                holding.state.key()
-            );
+            holding.state.announce_loss();
         }
         let due = batch.due;
         if due.is_empty() {
@@ -189,22 +184,12 @@ fn settle(keeper: &Shared, due: Due, sent: BootInstant, touched: Touched) {
             );
             Some((state.renew_at(), Backoff::default()))
         }
-        Touched::Until(_) => {
-            log::error!(
-                event = "lease_lost", key, owner, reason = "renewed too late";
-                "lease {row} was renewed too late: it is lost"
-            );
-            None
-        }
+        // Too late.
+        Touched::Until(_) => None,
         Touched::Locked => {
             let now = BootInstant::now();
             let pause = backoff.pause(state.deadlines().stop_at.left(now), rand::random());
-            if pause.is_none() {
-                log::error!(
-                    event = "lease_lost", key, owner, reason = "not renewed in time";
-                    "lease {row} was not renewed in time: it is lost"
-                );
-            } else if backoff.failures() == COMMON_LOCKS {
+            if pause.is_some() && backoff.failures() == COMMON_LOCKS {
                 log::warn!(
                     event = "renewal_failed", key, owner;
                     "lease {row} cannot be renewed: another session has locked its row"
@@ -214,16 +199,14 @@ fn settle(keeper: &Shared, due: Due, sent: BootInstant, touched: Touched) {
         }
         Touched::NotOurs => {
             state.rejected();
-            log::error!(
-                event = "lease_lost", key, owner, reason = "gone or somebody else's";
-                "lease {row} is lost: its row is gone or somebody else's"
-            );
             None
         }
     };
-    let mut holdings = keeper.holdings();
     match again {
-        Some((at, backoff)) => holdings.put_back(id, at, backoff),
-        None => holdings.forget(id),
+        Some((at, backoff)) => keeper.holdings().put_back(id, at, backoff),
+        None => {
+            keeper.holdings().forget(id);
+            state.announce_loss();
+        }
     }
 }

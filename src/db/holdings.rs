@@ -180,7 +180,8 @@ mod tests {
         };
         Holding {
             state: Arc::new(LeaseState::new(
-                "k".to_owned(),
+                "k",
+                "v".into(),
                 LeaseTerm::begin(timing, sent),
             )),
             ctx,

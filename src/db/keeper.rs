@@ -262,7 +262,8 @@ impl Keeper {
     ) -> (Taken, Option<SharedConnection>) {
         let lease = acquired.lease_until.map(|_| {
             let term = LeaseTerm::begin(ctx.settings().timing, acquired.sent);
-            let state = Arc::new(LeaseState::new(ctx.lease_key(), term));
+            let owner = Arc::clone(&value);
+            let state = Arc::new(LeaseState::new(ctx.lock_key(), owner, term));
             let holding = Holding {
                 ctx: ctx.clone(),
                 state,

@@ -98,6 +98,7 @@ async fn end(
     let keeper = operation.keeper();
     keeper.stop_renewing(id).await;
     let loss = holding.state.end();
+    holding.state.announce_loss();
     let mut rows = more;
     if loss.is_none() {
         rows.push(OwnRow {

@@ -101,6 +101,17 @@ pub(crate) enum Loss {
     Inherited,
 }
 
+impl Loss {
+    /// As messages and the log say it.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Expired => "it could not be renewed in time",
+            Self::Rejected => "its row is gone or somebody else's",
+            Self::Inherited => "the process that this one was forked from has it",
+        }
+    }
+}
+
 /// One acquisition until its release or loss.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseTerm {

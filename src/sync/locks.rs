@@ -212,7 +212,7 @@ impl LeaseLock {
         let Some(held) = self.held.take() else {
             return Ok(());
         };
-        self.ctx.check_loss_at_release(release(held, more)?)
+        self.ctx.check_loss(release(held, more)?)
     }
 }
 
@@ -221,8 +221,11 @@ impl Drop for LeaseLock {
         if self.state().is_some_and(|state| state.is_inherited()) {
             return;
         }
-        if let Err(error) = self.end(Vec::new()) {
-            log::warn!("{error:#}");
+        match self.end(Vec::new()) {
+            // In the log already.
+            Err(error) if error.is_lease_lost() => {}
+            Err(error) => log::warn!("{error:#}"),
+            Ok(()) => {}
         }
     }
 }

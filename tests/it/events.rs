@@ -1,9 +1,16 @@
 //! `--log-format json`: what programs that read the log go by.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
+use nix::sys::signal::Signal;
+
 use crate::support::database::Database;
-use crate::support::run::{Dislock, Finished};
+use crate::support::run::{Dislock, Finished, Run};
+use crate::support::wait::eventually;
+use crate::support::{home, processes};
 
 /// The lines of a run's log, read by PostgreSQL, which takes no broken JSON.
 struct Events {
@@ -27,6 +34,19 @@ impl Events {
         self.lines.iter().map(read).collect()
     }
 
+    /// What happened, without the attempts that were made again.
+    fn course(&self) -> Vec<String> {
+        let mut names = self.all("event");
+        names.retain(|name| name != "renewal_failed");
+        names
+    }
+
+    /// When the one line of this event was written.
+    #[track_caller]
+    fn time(&self, event: &str) -> Timestamp {
+        self.one(event, "time").parse().unwrap()
+    }
+
     /// A field of the one line of this event.
     #[track_caller]
     fn one(&self, event: &str, field: &str) -> String {
@@ -35,6 +55,14 @@ impl Events {
         assert_eq!(at.len(), 1, "{event} in {:?}", self.lines);
         self.all(field).swap_remove(at[0])
     }
+}
+
+/// Starts a command that says when it is ready, and waits for that.
+#[track_caller]
+fn start_ready(dislock: &Dislock, script: &str) -> Run {
+    let run = dislock.start(["sh", "-c", script]);
+    eventually("the command is ready", || run.stdout().contains("ready"));
+    run
 }
 
 fn json(dislock: Dislock, level: &str) -> Dislock {
@@ -109,18 +137,161 @@ fn a_busy_lock_is_one_event_with_its_holder() {
 fn a_lost_lease_is_told_at_once_and_again_at_the_end() {
     let database = Database::new();
     let dislock = Dislock::lease(database.url(), 60.0).env("LOCK_LEASE_INTERVAL", "0.2");
-    let mut run = json(dislock, "WARNING").work(Duration::from_secs(60));
+    let mut run = json(dislock, "INFO").work(Duration::from_secs(60));
     run.wait_for_worker();
     database.sql("DELETE FROM key_value WHERE key = 'cronjob-lock:lease:job'");
 
     let run = run.finish();
     let events = Events::of(database, &run);
 
-    assert_eq!(events.all("event"), ["lease_lost", "run_failed"], "{run:?}");
+    assert_eq!(
+        events.all("event"),
+        [
+            "lock_acquired",
+            "command_started",
+            "lease_lost",
+            "command_ended",
+            "run_failed"
+        ],
+        "{run:?}"
+    );
+    assert_eq!(events.one("command_ended", "exit_code"), "143");
     assert_eq!(events.one("run_failed", "exit_code"), "75");
     assert_eq!(
         events.one("lease_lost", "owner"),
         events.one("run_failed", "owner")
+    );
+}
+
+#[test]
+fn a_lease_lost_in_silence_is_told_once_however_soon_the_command_is_dead() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    let dislock = Dislock::lease(database.url_via(&proxy), 3.0);
+    let dislock = json(dislock.env("LOCK_KILL_GRACE_SECONDS", "1"), "INFO");
+    let run = start_ready(&dislock, "echo ready; exec sleep 60");
+    proxy.silence();
+
+    let run = run.finish();
+    let events = Events::of(database, &run);
+
+    assert_eq!(
+        events.course(),
+        [
+            "lock_acquired",
+            "command_started",
+            "lease_lost",
+            "command_ended",
+            "run_failed"
+        ],
+        "{run:?}"
+    );
+    assert_eq!(
+        events.one("lease_lost", "reason"),
+        "it could not be renewed in time"
+    );
+    assert!(
+        events
+            .one("lease_lost", "message")
+            .ends_with("; stopping the command")
+    );
+    let owner = events.one("lock_acquired", "owner");
+    assert_eq!(events.one("lease_lost", "owner"), owner);
+    assert_eq!(events.one("command_ended", "exit_code"), "143");
+    assert_eq!(events.one("run_failed", "exit_code"), "75");
+}
+
+#[test]
+fn a_lease_lost_in_silence_is_told_while_the_command_still_lives() {
+    let database = Database::new();
+    let proxy = database.proxy();
+    let dislock = Dislock::lease(database.url_via(&proxy), 6.0);
+    let dislock = json(dislock.env("LOCK_KILL_GRACE_SECONDS", "2"), "INFO");
+    let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
+    let run = start_ready(&dislock, script);
+    proxy.silence();
+
+    let events = Events::of(database, &run.finish());
+
+    assert_eq!(events.one("command_ended", "exit_code"), "137");
+    let alive = events
+        .time("command_ended")
+        .duration_since(events.time("lease_lost"));
+    assert!(alive >= SignedDuration::from_millis(200), "{alive}");
+}
+
+#[test]
+fn under_continue_a_loss_is_one_line() {
+    let database = Database::new();
+    let dislock = Dislock::lease(database.url(), 60.0)
+        .env("LOCK_LEASE_INTERVAL", "0.2")
+        .env("LOCK_ON_LEASE_LOSS", "continue");
+    let run = start_ready(&json(dislock, "WARNING"), "echo ready; exec sleep 60");
+    database.sql("DELETE FROM key_value WHERE key = 'cronjob-lock:lease:job'");
+    eventually("the loss is told", || run.stderr().contains("lease_lost"));
+    run.signal(Signal::SIGTERM);
+
+    let run = run.finish();
+    let events = Events::of(database, &run);
+
+    assert_eq!(run.code, 143);
+    assert_eq!(events.all("event"), ["lease_lost"], "{run:?}");
+}
+
+#[test]
+fn a_script_without_its_interpreter_never_started() {
+    let database = Database::new();
+    let script = home::new_dir("script").join("script");
+    fs::write(&script, "#!/nowhere/interpreter\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+
+    let run = json(Dislock::lease(database.url(), 60.0), "INFO").run([script]);
+    let events = Events::of(database, &run);
+
+    assert_eq!(
+        events.all("event"),
+        ["lock_acquired", "lock_released", "run_failed"]
+    );
+    assert_eq!(events.one("run_failed", "exit_code"), "127");
+}
+
+#[test]
+fn how_a_command_ended_whose_guardian_was_killed_is_not_told() {
+    let database = Database::new();
+    let dislock = json(Dislock::lease(database.url(), 60.0), "INFO");
+    let run = dislock.start(["sleep", "60"]);
+    eventually("the command is told", || {
+        run.stderr().contains("command_started")
+    });
+    let mut guardian = processes::children(run.pid());
+    guardian.retain(|pid| processes::name(*pid).as_deref() == Some("lock-guardian"));
+    processes::signal_all(&guardian, Signal::SIGKILL);
+
+    let events = Events::of(database, &run.finish());
+
+    assert_eq!(
+        events.all("event"),
+        [
+            "lock_acquired",
+            "command_started",
+            "lock_released",
+            "run_failed"
+        ]
+    );
+    assert_eq!(events.one("run_failed", "exit_code"), "1");
+}
+
+#[test]
+fn a_slot_alone_is_not_released() {
+    let database = Database::new();
+    let dislock = Dislock::schedule(database.url(), "0 0 1 1 *");
+
+    let run = json(dislock, "INFO").run(["true"]);
+    let events = Events::of(database, &run);
+
+    assert_eq!(
+        events.all("event"),
+        ["lock_acquired", "command_started", "command_ended"]
     );
 }
 

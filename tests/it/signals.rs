@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 use crate::support::database::Database;
 use crate::support::processes;
@@ -120,14 +121,15 @@ fn every_signal_is_forwarded_as_often_as_it_comes() {
     let mut run = lease(&database).start(["sh", "-c", script]);
     wait_for_output(&run, "ready");
 
+    // CONT first: it also follows each signal that asks for an end.
     for (signal, name) in [
+        (Signal::SIGCONT, "CONT"),
         (Signal::SIGHUP, "HUP"),
         (Signal::SIGQUIT, "QUIT"),
         (Signal::SIGINT, "INT"),
         (Signal::SIGUSR1, "USR1"),
         (Signal::SIGUSR2, "USR2"),
         (Signal::SIGWINCH, "WINCH"),
-        (Signal::SIGCONT, "CONT"),
     ] {
         for times in 1..=3 {
             run.signal(signal);
@@ -139,6 +141,32 @@ fn every_signal_is_forwarded_as_often_as_it_comes() {
     run.signal(Signal::SIGTERM);
 
     assert_eq!(run.exit_code(), 3, "{}", run.stderr());
+}
+
+#[test]
+fn a_command_that_is_stopped_ends_by_the_signal_all_the_same() {
+    let database = Database::new();
+    for signal in ENDS {
+        // A core dump of SIGQUIT would be litter.
+        let script = "ulimit -c 0; echo $$; kill -STOP $$; echo went on; exec sleep 60";
+        let mut run = lease(&database).start(["sh", "-c", script]);
+        wait_until_stopped(&run);
+
+        run.signal(signal);
+
+        assert_eq!(run.exit_code(), 128 + signal as i32, "{}", run.stderr());
+        assert_eq!(run.stdout().lines().count(), 1, "{}", run.stdout());
+    }
+}
+
+/// Waits until the command, whose first line is its number, has stopped.
+#[track_caller]
+fn wait_until_stopped(run: &Run) {
+    eventually("the command is stopped", || {
+        let stdout = run.stdout();
+        let number = stdout.lines().next().and_then(|line| line.parse().ok());
+        number.is_some_and(|pid| processes::state(Pid::from_raw(pid)) == Some('T'))
+    });
 }
 
 #[test]

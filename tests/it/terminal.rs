@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 use crate::support::database::Database;
+use crate::support::processes;
 use crate::support::run::Run;
 use crate::support::wait::{SOON, eventually, value};
 
@@ -69,6 +72,27 @@ fn an_interrupt_ends_the_command_and_gives_the_lease_up() {
     assert_eq!(run.exit_code(), 0, "{}", run.stderr());
     assert_eq!(run.stdout(), "ready\ncode 130\n");
     assert!(database.lease().unwrap().seconds_left <= 0.0);
+}
+
+#[test]
+fn sigterm_to_dislock_ends_a_command_that_is_stopped() {
+    let database = Database::new();
+    let script = "$DISLOCK sh -c 'echo $$; kill -STOP $$; echo went on; exec sleep 60' &
+        wait $!; echo code $?";
+    let (_keyboard, mut run) = in_terminal(&database, script);
+    eventually("the command is stopped", || {
+        let stdout = run.stdout();
+        let number = stdout.lines().next().and_then(|line| line.parse().ok());
+        number.is_some_and(|pid| processes::state(Pid::from_raw(pid)) == Some('T'))
+    });
+    let named = |pid: &Pid| processes::name(*pid).as_deref() == Some("dislock");
+    let dislock: Vec<Pid> = run.processes().into_iter().filter(named).collect();
+
+    processes::signal_all(&dislock, Signal::SIGTERM);
+
+    assert_eq!(run.exit_code(), 0, "{}", run.stderr());
+    let stdout = run.stdout();
+    assert_eq!(stdout.lines().skip(1).collect::<Vec<_>>(), ["code 143"]);
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl Lease {
         standing_at(now, || self.state.end())
     }
 
-    /// Whether its observers were told anything since the last call.
+    /// Whether its supervisor was told anything since the last call.
     pub(super) fn take_change(&self) -> bool {
         self.changed.swap(false, Ordering::Relaxed)
     }
@@ -100,8 +100,8 @@ impl Lease {
 }
 
 fn state(timing: LeaseTiming, sent: BootInstant, changed: &Arc<AtomicBool>) -> LeaseState {
-    let state = LeaseState::new("job".to_owned(), LeaseTerm::begin(timing, sent));
+    let state = LeaseState::new("job", "owner".into(), LeaseTerm::begin(timing, sent));
     let changed = Arc::clone(changed);
-    state.on_change(move || changed.store(true, Ordering::Relaxed));
+    state.supervise(move || changed.store(true, Ordering::Relaxed));
     state
 }

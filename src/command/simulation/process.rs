@@ -307,7 +307,7 @@ impl World {
             let due = self.hosts[host].clock.when(at);
             self.wake_at(host, due, Wake::Renew { turn });
         }
-        // The observers wake the supervisor.
+        // Every change wakes the supervisor.
         let told = self.dice.up_to(self.hosts[host].waking);
         self.wake_at(host, self.now + told, Wake::Supervise);
     }

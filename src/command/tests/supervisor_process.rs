@@ -75,8 +75,9 @@ fn run_in_this_process(args: Vec<OsString>, signals: Option<&Signals>) -> i32 {
     let grace = Duration::from_millis(number_of(GRACE).unwrap());
     let mark = (OsString::from(MARK), std::env::var_os(MARK).unwrap());
     let path = std::env::var_os("PATH");
-    let outcome = CommandLine::resolve(args, path.as_deref())
-        .and_then(|command| supervise(guardian, &command, &[mark], lease, grace, signals).ended);
+    let outcome = CommandLine::resolve(args, path.as_deref()).and_then(|command| {
+        supervise(guardian, &command, &[mark], "job", lease, grace, signals).ended
+    });
     match outcome {
         Ok(ended) => ended.exit_code(),
         Err(error) => {
@@ -95,7 +96,7 @@ fn hold_lease(ttl: Duration) -> Arc<LeaseState> {
         kill_grace: Duration::from_millis(number_of(GRACE).unwrap()),
     };
     let term = LeaseTerm::begin(timing, BootInstant::now());
-    let lease = Arc::new(LeaseState::new("job".to_owned(), term));
+    let lease = Arc::new(LeaseState::new("job", "owner".into(), term));
     let renewed = Arc::clone(&lease);
     let renewals: u32 = number_of(RENEWALS).unwrap();
     let reject = std::env::var_os(REJECT).map(PathBuf::from);
