@@ -47,8 +47,9 @@ pub(crate) struct Supervised {
 /// Runs the command under the guardian until nothing of it is left that has to go, and answers what
 /// it came to.
 ///
-/// `environment` is added to the process's own; `lock_key` is what the log is about. With a lease, the command is stopped at its deadline,
-/// and not even started after it; with `signals`, it gets those that are sent to dislock.
+/// `environment` is added to the process's own; `lock_key` is what the log is about. With a lease, the
+/// command is stopped at its deadline, and not even started after it; with `signals`, it gets those that
+/// are sent to dislock.
 ///
 /// It is an error when the command could not be started, or the system refuses what supervision
 /// needs. Nothing of the command is left running then.
