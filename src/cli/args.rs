@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
 use super::admin_args::{AdminArgs, Task};
@@ -213,6 +213,7 @@ impl Args {
         let args = Self::try_parse_from(argv).map_err(|mut error| {
             // The advice to put `--` before an unknown option, which would only make it the variable's name.
             error.remove(ContextKind::Suggested);
+            hide_what_is_not_plain(&mut error);
             error
         })?;
         args.check_words()?;
@@ -252,6 +253,25 @@ impl Args {
                 ),
             ),
             _ => Ok(()),
+        }
+    }
+}
+
+/// Leaves out of a usage error what was typed, unless it is a word as options and their values are: whoever
+/// mistakes the URL for its variable's name must not find it in a log.
+fn hide_what_is_not_plain(error: &mut clap::Error) {
+    let is_plain = |text: &str| {
+        // The name of a value is part of what clap calls an argument, as in `--key <NAME>`.
+        let in_name = |c: char| c.is_ascii_alphanumeric() || "-_ <>[].".contains(c);
+        text.chars().all(in_name)
+    };
+    for kind in [ContextKind::InvalidArg, ContextKind::InvalidValue] {
+        let hidden = match error.get(kind) {
+            Some(ContextValue::String(typed)) => !is_plain(typed),
+            _ => false,
+        };
+        if hidden {
+            error.insert(kind, ContextValue::String("…".to_owned()));
         }
     }
 }

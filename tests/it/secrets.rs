@@ -180,6 +180,27 @@ fn a_host_that_is_none_is_refused_before_it_is_looked_up_or_shown() {
 }
 
 #[test]
+fn a_url_given_to_an_option_is_not_shown() {
+    let url = "postgresql://app:s3cr@h/db";
+    for option in [
+        "list",
+        "init",
+        "check",
+        "json",
+        "help",
+        "completions",
+        "strategy",
+        url,
+    ] {
+        let joined = format!("--{option}={url}");
+        let run = Dislock::new(url).run_args([&*joined, "DATABASE_URL", "true"]);
+
+        assert_eq!(run.code, 2, "{option}: {run:?}");
+        assert_secret_kept(&run);
+    }
+}
+
+#[test]
 fn a_url_given_in_place_of_its_variables_name_is_not_shown() {
     let database = Database::new();
     let url = url(&database);

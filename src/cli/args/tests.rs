@@ -155,6 +155,47 @@ fn a_url_in_the_wrong_place_is_not_echoed_by_a_usage_error() {
 }
 
 #[test]
+fn a_url_as_the_value_or_in_place_of_an_option_is_not_echoed() {
+    for url in ["postgres://u:hunter2@h/db", "host=h;password=hunter2"] {
+        for option in [
+            "--init",
+            "--list",
+            "--check",
+            "--json",
+            "--all",
+            "--force",
+            "--man",
+            "--help",
+            "--version",
+            "--completions",
+        ] {
+            let message = parse(&[&format!("{option}={url}"), "U"])
+                .unwrap_err()
+                .to_string();
+            assert!(
+                message.contains("'…'") && message.contains(option),
+                "{message}"
+            );
+            assert!(!message.contains("hunter2"), "{message}");
+        }
+        for line in [
+            &["--completions", url][..],
+            &[&format!("--{url}"), "U", "ls"],
+            &["--release", url],
+            &["--prune", url],
+        ] {
+            let message = parse(line).unwrap_err().to_string();
+            assert!(!message.contains("hunter2"), "{message}");
+        }
+    }
+    let message = parse(&["--completions", "tcsh"]).unwrap_err().to_string();
+    assert!(
+        message.contains("'tcsh' for '--completions <SHELL>'"),
+        "{message}"
+    );
+}
+
+#[test]
 fn help_and_version_go_to_stdout_with_exit_0() {
     for (line, kind) in [
         ("-h", ErrorKind::DisplayHelp),
