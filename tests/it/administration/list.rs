@@ -60,3 +60,18 @@ fn an_empty_list_is_one_for_programs_too() {
     );
     assert_told(&task(&database, &["--list", "--json"]), 0, "[]\n");
 }
+
+#[test]
+fn what_would_make_a_key_look_like_another_is_escaped() {
+    let database = Database::new();
+    database.put("cronjob-lock:lease:job\u{202e}x\u{200b}", "db1:1:aa", 60.0);
+
+    let table = task(&database, &["--list"]);
+    let json = task(&database, &["--list", "--json"]);
+    let released = task(&database, &["--release", "job\u{202e}x\u{200b}"]);
+
+    assert_told(&table, 0, "job\\u{202e}x\\u{200b}");
+    assert_told(&json, 0, "job\\u202ex\\u200b");
+    let escaped = "job\\u{202e}x\\u{200b} is held by";
+    assert!(released.stderr.contains(escaped), "{released:?}");
+}
