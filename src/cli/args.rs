@@ -225,9 +225,33 @@ impl Args {
         self.admin.task()
     }
 
+    /// Why an option that seems to limit a task to one lock does not go with it.
+    fn ignored(&self) -> Option<String> {
+        let task = self.task()?;
+        let (options, why) = match task {
+            Task::List { .. } | Task::Prune { .. } => (
+                &["--key", "--strategy"][..],
+                "which is about all locks of the table",
+            ),
+            Task::Release { .. } => (&["--key"][..], "which names the lock itself"),
+            Task::Init | Task::Check | Task::Completions(_) | Task::Man => return None,
+        };
+        let given = [("--key", &self.key), ("--strategy", &self.strategy)];
+        let (option, _) = given
+            .iter()
+            .find(|(option, value)| value.is_some() && options.contains(option))?;
+        Some(format!(
+            "{option} does not go with {}, {why}",
+            task.option()
+        ))
+    }
+
     /// What goes together: a run has a command after the URL's variable, and most tasks have nothing there.
     fn check_words(&self) -> Result<(), clap::Error> {
         let refuse = |kind, message: &str| Err(Self::command().error(kind, message));
+        if let Some(why) = self.ignored() {
+            return refuse(ErrorKind::ArgumentConflict, &why);
+        }
         if let Some((option, task)) = self.admin.stray() {
             return refuse(
                 ErrorKind::MissingRequiredArgument,

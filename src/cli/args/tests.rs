@@ -129,6 +129,11 @@ fn two_tasks_or_words_after_one_are_usage_errors() {
         &["--release", "U"],
         &["--prune", "--force", "U"],
         &["--completions", "tcsh"],
+        &["--list", "--key", "q", "U"],
+        &["--list", "--strategy", "lease", "U"],
+        &["--prune", "1d", "--key", "q", "U"],
+        &["--prune", "1d", "--strategy", "lease", "U"],
+        &["--release", "k", "--key", "q", "U"],
     ];
     for line in cases {
         assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line:?}");
