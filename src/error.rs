@@ -81,10 +81,14 @@ fn shown(value: Option<&str>) -> String {
     value.map_or_else(String::new, |value| format!(" {}", quoted(value)))
 }
 
-/// A value for a message: on one line, whatever bytes are in it, and not too long.
+/// A value for a message: on one line, whatever bytes are in it, and not too long; and not at all if it may
+/// be a connection string that was given in the wrong place.
 pub(crate) fn quoted<T: fmt::Debug + ?Sized>(value: &T) -> String {
     const SHOWN: usize = 200;
     let mut text = format!("{value:?}");
+    if text.contains("://") || text.contains("password=") {
+        return "\"…\"".to_owned();
+    }
     if let Some((end, _)) = text.char_indices().nth(SHOWN) {
         text.truncate(end);
         text.push_str("…\"");

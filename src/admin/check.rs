@@ -11,7 +11,7 @@ use super::with_connection;
 use crate::context::{LockContext, LockStrategy, SlotSource};
 use crate::db::admin;
 use crate::db::connect::Connection;
-use crate::db::conninfo::Place;
+use crate::db::conninfo::{Name, Place};
 use crate::db::failure::{Failure, answer_by};
 use crate::db::store::{Holder, Store};
 use crate::db::timestamp::RowTime;
@@ -67,14 +67,15 @@ async fn look(
     let Report { findings, ticks } = report;
 
     let session = answer_by(by, admin::session_facts(client)).await?;
+    let user = Name::user(&session.user);
     let is_tcp = matches!(connection.host().place, Place::Tcp { .. });
     findings.push(Finding::ok(
         "connection",
         format!(
             "{} as {} to database {}, PostgreSQL {}, {}, in {took:.0?}",
             connection.host(),
-            session.user,
-            session.database,
+            user,
+            Name::database(&session.database),
             // Without the packager's name for it.
             session.version.split(' ').next().unwrap_or_default(),
             match (is_tcp, connection.is_encrypted()) {
@@ -99,7 +100,7 @@ async fn look(
         )),
         Some(facts) => {
             findings.extend(findings::shape(table, &facts));
-            findings.push(findings::privileges(table, &facts, &session.user));
+            findings.push(findings::privileges(table, &facts, &user.to_string()));
             if facts.rights.select && facts.rights.usage {
                 let store = Store::new(table);
                 for strategy in strategies {

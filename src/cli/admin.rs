@@ -109,7 +109,10 @@ fn list(args: &Args, env: Env<'_>, all: bool, json: bool) -> Result<i32, Failed>
     let locks = admin::list(&ctx, all)?;
     let text = match (json, locks.is_empty()) {
         (true, _) => listing::json(&locks),
-        (false, true) => format!("no locks in table {}\n", ctx.settings().table),
+        (false, true) => format!(
+            "no locks in table {}\n",
+            printable(&ctx.settings().table.to_string())
+        ),
         (false, false) => listing::table(&locks, &TimeZone::system(), Paint::for_stdout(env)),
     };
     write_out(&text)?;

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
 use super::admin_args::{AdminArgs, Task};
@@ -213,6 +213,7 @@ impl Args {
         let args = Self::try_parse_from(argv).map_err(|mut error| {
             // The advice to put `--` before an unknown option, which would only make it the variable's name.
             error.remove(ContextKind::Suggested);
+            hide_what_is_not_plain(&mut error);
             error
         })?;
         args.check_words()?;
@@ -224,9 +225,33 @@ impl Args {
         self.admin.task()
     }
 
+    /// Why an option that seems to limit a task to one lock does not go with it.
+    fn ignored(&self) -> Option<String> {
+        let task = self.task()?;
+        let (options, why) = match task {
+            Task::List { .. } | Task::Prune { .. } => (
+                &["--key", "--strategy"][..],
+                "which is about all locks of the table",
+            ),
+            Task::Release { .. } => (&["--key"][..], "which names the lock itself"),
+            Task::Init | Task::Check | Task::Completions(_) | Task::Man => return None,
+        };
+        let given = [("--key", &self.key), ("--strategy", &self.strategy)];
+        let (option, _) = given
+            .iter()
+            .find(|(option, value)| value.is_some() && options.contains(option))?;
+        Some(format!(
+            "{option} does not go with {}, {why}",
+            task.option()
+        ))
+    }
+
     /// What goes together: a run has a command after the URL's variable, and most tasks have nothing there.
     fn check_words(&self) -> Result<(), clap::Error> {
         let refuse = |kind, message: &str| Err(Self::command().error(kind, message));
+        if let Some(why) = self.ignored() {
+            return refuse(ErrorKind::ArgumentConflict, &why);
+        }
         if let Some((option, task)) = self.admin.stray() {
             return refuse(
                 ErrorKind::MissingRequiredArgument,
@@ -252,6 +277,25 @@ impl Args {
                 ),
             ),
             _ => Ok(()),
+        }
+    }
+}
+
+/// Leaves out of a usage error what was typed, unless it is a word as options and their values are: whoever
+/// mistakes the URL for its variable's name must not find it in a log.
+fn hide_what_is_not_plain(error: &mut clap::Error) {
+    let is_plain = |text: &str| {
+        // The name of a value is part of what clap calls an argument, as in `--key <NAME>`.
+        let in_name = |c: char| c.is_ascii_alphanumeric() || "-_ <>[].".contains(c);
+        text.chars().all(in_name)
+    };
+    for kind in [ContextKind::InvalidArg, ContextKind::InvalidValue] {
+        let hidden = match error.get(kind) {
+            Some(ContextValue::String(typed)) => !is_plain(typed),
+            _ => false,
+        };
+        if hidden {
+            error.insert(kind, ContextValue::String("…".to_owned()));
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write as _};
 
+use super::terminal::is_unprintable;
+
 /// An object on one line, put together member by member.
 #[derive(Debug)]
 pub(crate) struct Object(String);
@@ -50,9 +52,11 @@ fn push_string(out: &mut String, text: &str) {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
-            // Beyond what JSON asks for: what steers a terminal or ends a line somewhere is escaped.
-            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            // Beyond what JSON asks for: what steers a terminal, ends a line somewhere or is not seen is escaped.
+            c if is_unprintable(c) => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
             }
             c => out.push(c),
         }
@@ -67,7 +71,10 @@ mod tests {
     #[test]
     fn an_object_is_one_line_whatever_is_in_it() {
         let object = Object::new()
-            .text("name", "a\"b\\c\nd\te\u{1b}\u{9b}\u{2028}é")
+            .text(
+                "name",
+                "a\"b\\c\nd\te\u{1b}\u{9b}\u{2028}\u{202e}\u{e0041}é",
+            )
             .plain("count", -3)
             .plain("left", 1.5)
             .plain("live", true)
@@ -75,7 +82,7 @@ mod tests {
             .end();
         assert_eq!(
             object,
-            r#"{"name":"a\"b\\c\nd\u0009e\u001b\u009b\u2028é","count":-3,"left":1.5,"live":true,"until":null}"#
+            r#"{"name":"a\"b\\c\nd\u0009e\u001b\u009b\u2028\u202e\udb40\udc41é","count":-3,"left":1.5,"live":true,"until":null}"#
         );
     }
 

@@ -53,17 +53,25 @@ impl Paint {
     }
 }
 
-/// Text on one line: characters that would end it or steer a terminal are escaped.
+/// Text on one line: characters that would end it, steer a terminal, or make it look like another are escaped.
 pub(crate) fn printable(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() {
+        if is_unprintable(c) {
             line.extend(c.escape_default());
         } else {
             line.push(c);
         }
     }
     line
+}
+
+/// Whether a character is not seen as what it is: it controls the terminal or the direction of the text, has no
+/// width, or is a blank other than the usual one.
+pub(crate) fn is_unprintable(c: char) -> bool {
+    // What `Debug` escapes behind another character, where a combining accent is as it should be.
+    let escaped = || format!("-{c}").escape_debug().count() > 2;
+    !matches!(c, '"' | '\'' | '\\') && escaped()
 }
 
 /// Writes to standard output. A reader that has seen enough (`| head`) is no failure.
@@ -95,5 +103,28 @@ mod tests {
             printable("a\nb\r\tc\x1b[31m\0\u{9b}é"),
             "a\\nb\\r\\tc\\u{1b}[31m\\u{0}\\u{9b}é"
         );
+    }
+
+    #[test]
+    fn what_is_not_seen_is_escaped() {
+        for c in [
+            '\u{ad}',
+            '\u{a0}',
+            '\u{61c}',
+            '\u{200b}',
+            '\u{200f}',
+            '\u{2028}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{feff}',
+            '\u{e0041}',
+        ] {
+            let escaped = format!("a{}b", c.escape_default());
+            assert_eq!(printable(&format!("a{c}b")), escaped);
+        }
+        for text in ["\"it's\" \\", "e\u{301}", "日本語", "שלום", "🦀"] {
+            assert_eq!(printable(text), text);
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, eaccess};
 
-use crate::error::{Error, Kind, StartFailure};
+use crate::error::{Error, Kind, StartFailure, quoted};
 
 const NOT_FOUND: &str = "command not found";
 const NOT_EXECUTABLE: &str = "it cannot be executed";
@@ -76,7 +76,7 @@ impl CommandLine {
 
 fn start_error(program: &OsStr, failure: StartFailure, what: &str, why: io::Error) -> Error {
     Kind::Command {
-        message: format!("cannot run {program:?}: {what}"),
+        message: format!("cannot run {}: {what}", quoted(program)),
         failure,
         source: Some(why.into()),
     }

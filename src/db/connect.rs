@@ -159,7 +159,7 @@ impl Connection {
             token
                 .cancel_query_raw(stream, Encrypted)
                 .await
-                .map_err(Reason::Login)
+                .map_err(Reason::login)
         };
         self.runtime.spawn(async move {
             match timeout(CANCEL_LIMIT, request).await {
@@ -265,7 +265,9 @@ fn lets_search_go_on(reason: &Reason) -> bool {
         | Reason::Handshake(..)
         | Reason::TimedOut
         | Reason::Unsuitable(_) => true,
-        Reason::Login(e) => is_connection_loss(e) || reason.sqlstate() == Some(CANNOT_CONNECT_NOW),
+        Reason::Login(e, _) => {
+            is_connection_loss(e) || reason.sqlstate() == Some(CANNOT_CONNECT_NOW)
+        }
         Reason::Refused(..) => false,
         Reason::BothWays { tls, plain } => lets_search_go_on(tls) && lets_search_go_on(plain),
     }

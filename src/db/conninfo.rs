@@ -9,6 +9,7 @@
 mod auth;
 mod choices;
 mod hosts;
+mod name;
 mod parse;
 mod passfile;
 #[cfg(any(test, fuzzing))]
@@ -29,6 +30,7 @@ pub(crate) use choices::{ChannelBinding, LoadBalanceHosts, SslMode, TargetSessio
 #[cfg(feature = "tls")]
 pub(crate) use choices::{SslCertMode, SslNegotiation, TlsVersion};
 pub(crate) use hosts::{Host, Place};
+pub(crate) use name::{Name, Unsaid, shown_path};
 #[cfg(feature = "tls")]
 pub(crate) use tls::Root;
 pub(crate) use tls::TlsOptions;
@@ -88,12 +90,12 @@ impl ConninfoError {
 }
 
 /// A connection string with everything that it leaves open filled in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Conninfo {
     /// In the order given; at least one.
     pub(crate) hosts: Vec<Host>,
-    pub(crate) user: String,
-    pub(crate) dbname: String,
+    pub(crate) user: Name,
+    pub(crate) dbname: Name,
     /// From the string or the environment; otherwise see
     /// [`set_default_application_name`](Self::set_default_application_name).
     pub(crate) application_name: Option<String>,
@@ -106,7 +108,7 @@ pub(crate) struct Conninfo {
     pub(crate) channel_binding: ChannelBinding,
     pub(crate) required_auth: RequiredAuth,
     /// The user that has to run the server behind a Unix socket.
-    pub(crate) require_peer: Option<String>,
+    pub(crate) require_peer: Option<Name>,
     pub(crate) target_session_attrs: TargetSessionAttrs,
     pub(crate) load_balance_hosts: LoadBalanceHosts,
 }
@@ -156,10 +158,10 @@ impl Conninfo {
 
         let home = home_directory(env);
         let user = match settings.nonempty("user")? {
-            Some(user) => user.to_owned(),
-            None => operating_system_user()?,
+            Some(user) => Name::user(user),
+            None => Name::user(&operating_system_user()?),
         };
-        let dbname = settings.nonempty("dbname")?.unwrap_or(&user).to_owned();
+        let dbname = Name::database(settings.nonempty("dbname")?.unwrap_or(&user));
         let mut hosts = hosts::hosts(&settings)?;
         find_passwords(&mut hosts, &settings, &user, &dbname, home.as_deref());
 
@@ -180,7 +182,7 @@ impl Conninfo {
             tls: tls::options(&settings, env, home)?,
             channel_binding: ChannelBinding::given(&settings)?.unwrap_or_default(),
             required_auth: RequiredAuth::given(&settings)?,
-            require_peer: settings.nonempty("requirepeer")?.map(str::to_owned),
+            require_peer: settings.nonempty("requirepeer")?.map(Name::user),
             target_session_attrs: TargetSessionAttrs::given(&settings)?.unwrap_or_default(),
             load_balance_hosts: LoadBalanceHosts::given(&settings)?.unwrap_or_default(),
             user,
@@ -209,13 +211,19 @@ impl Conninfo {
     /// `host:port/dbname as user`, for messages.
     pub(crate) fn describe(&self) -> String {
         let hosts: Vec<_> = self.hosts.iter().map(ToString::to_string).collect();
-        // After "@…?dbname=" in a password, not escaped, the rest of it is taken for the database's name.
-        let dbname = if self.dbname.contains('@') {
-            "…"
-        } else {
-            &self.dbname
-        };
-        format!("{}/{dbname} as {}", hosts.join(","), self.user)
+        format!("{}/{} as {}", hosts.join(","), self.dbname, self.user)
+    }
+
+    /// What is left out where the server's answer to a login is shown.
+    pub(crate) fn unsaid(&self) -> Unsaid {
+        Unsaid::of(&[&self.user, &self.dbname], &self.options)
+    }
+}
+
+/// No more than messages have: of the rest, anything may be a piece of the password.
+impl fmt::Debug for Conninfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Conninfo({})", self.describe())
     }
 }
 

@@ -43,10 +43,37 @@ pub fn redaction(input: &[u8]) {
             password.clone(),
         ]);
     }
+    // As people write pairs who separate them otherwise. After a comma comes the next host, after a blank the
+    // next option.
+    let ends = [',', ' ', '\t', '\n', '\u{b}', '\u{c}', '\r'];
+    if !password.contains(accidents) && !password.contains(ends) {
+        for separator in [";", "&", "|"] {
+            strings.extend([
+                format!("host=h{separator}port=1{separator}user=me{separator}password={password}"),
+                format!("host=h user=me{separator}password={password}"),
+                format!("host=/h{separator}password={password} user=me"),
+                format!("dbname=d{separator}password={password} host=h"),
+                format!("postgresql://me{separator}{password}@h1/app"),
+                format!("host=h service=s{separator}password={password}"),
+                format!("host=h requirepeer=me{separator}password={password}"),
+            ]);
+        }
+    }
+    let url = format!("postgresql://me:{encoded}@h1/app");
+    for variable in [
+        "PGHOST",
+        "PGUSER",
+        "PGDATABASE",
+        "PGREQUIREPEER",
+        "PGPORT",
+        "PGTZ",
+    ] {
+        look_for_leaks("", Some((variable, &url)), &[MARK, &encoded]);
+    }
     for string in &strings {
         look_for_leaks(string, None, &[MARK, &encoded]);
     }
-    look_for_leaks(&tail, Some(&password), &[MARK]);
+    look_for_leaks(&tail, Some(("PGPASSWORD", &password)), &[MARK]);
 }
 
 /// Whether a text that is no password may be read as one with the mark: libFuzzer finds out how.
@@ -59,13 +86,13 @@ fn says_the_mark(text: &str) -> bool {
         .any(|byte| unquoted.contains(&byte))
 }
 
-fn look_for_leaks(string: &str, variable: Option<&str>, secrets: &[&str]) {
-    let env = without_files(|name| match name {
-        "PGPASSWORD" => variable.map(Into::into),
-        _ => None,
+fn look_for_leaks(string: &str, variable: Option<(&str, &str)>, secrets: &[&str]) {
+    let env = without_files(|name| {
+        let (_, value) = variable.filter(|(variable, _)| *variable == name)?;
+        Some(value.into())
     });
     let mut said = vec![match Conninfo::resolve(string, &env) {
-        Ok(target) => format!("{} {:?}", target.describe(), target.hosts),
+        Ok(target) => format!("{} {target:?}", target.describe()),
         Err(error) => format!("{error} {error:?}"),
     }];
     let builder = LockContext::builder(string, "job");

@@ -129,6 +129,11 @@ fn two_tasks_or_words_after_one_are_usage_errors() {
         &["--release", "U"],
         &["--prune", "--force", "U"],
         &["--completions", "tcsh"],
+        &["--list", "--key", "q", "U"],
+        &["--list", "--strategy", "lease", "U"],
+        &["--prune", "1d", "--key", "q", "U"],
+        &["--prune", "1d", "--strategy", "lease", "U"],
+        &["--release", "k", "--key", "q", "U"],
     ];
     for line in cases {
         assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line:?}");
@@ -152,6 +157,47 @@ fn a_url_in_the_wrong_place_is_not_echoed_by_a_usage_error() {
         let message = parse(line).unwrap_err().to_string();
         assert!(!message.contains("hunter2"), "{message}");
     }
+}
+
+#[test]
+fn a_url_as_the_value_or_in_place_of_an_option_is_not_echoed() {
+    for url in ["postgres://u:hunter2@h/db", "host=h;password=hunter2"] {
+        for option in [
+            "--init",
+            "--list",
+            "--check",
+            "--json",
+            "--all",
+            "--force",
+            "--man",
+            "--help",
+            "--version",
+            "--completions",
+        ] {
+            let message = parse(&[&format!("{option}={url}"), "U"])
+                .unwrap_err()
+                .to_string();
+            assert!(
+                message.contains("'…'") && message.contains(option),
+                "{message}"
+            );
+            assert!(!message.contains("hunter2"), "{message}");
+        }
+        for line in [
+            &["--completions", url][..],
+            &[&format!("--{url}"), "U", "ls"],
+            &["--release", url],
+            &["--prune", url],
+        ] {
+            let message = parse(line).unwrap_err().to_string();
+            assert!(!message.contains("hunter2"), "{message}");
+        }
+    }
+    let message = parse(&["--completions", "tcsh"]).unwrap_err().to_string();
+    assert!(
+        message.contains("'tcsh' for '--completions <SHELL>'"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -94,6 +94,15 @@ fn an_error_names_the_command_and_the_reason() {
     );
 }
 
+/// As in `dislock DATABASE_URL "$DATABASE_URL" psql`.
+#[test]
+fn a_url_in_place_of_the_command_is_not_shown() {
+    for word in ["postgresql://app:hunter2@h/d", "host=h;password=hunter2"] {
+        let error = resolve(&[word], "/bin").unwrap_err();
+        assert!(!format!("{error:#}").contains("hunter2"), "{error:#}");
+    }
+}
+
 #[test]
 fn a_missing_interpreter_is_127_and_a_corrupt_program_126() {
     let directory = tempfile::tempdir().unwrap();

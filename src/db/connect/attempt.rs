@@ -148,7 +148,7 @@ async fn log_in_over(
                 "the server asks for a password, and none is given: neither by the connection \
                      string nor PGPASSWORD nor a line of the password file that fits",
             ),
-            _ => Reason::Login(error),
+            _ => Reason::Login(error, target.unsaid()),
         },
     })
 }
@@ -246,8 +246,8 @@ pub(super) async fn open_again(
 fn driver_config(target: &Conninfo, host: &Host, way: Encryption) -> tokio_postgres::Config {
     let mut config = tokio_postgres::Config::new();
     config
-        .user(&target.user)
-        .dbname(&target.dbname)
+        .user(&*target.user)
+        .dbname(&*target.dbname)
         // The stream is encrypted already, or is not to be: no question to the server in either case.
         .ssl_negotiation(driver::SslNegotiation::Direct)
         .ssl_mode(match way {
@@ -279,7 +279,7 @@ fn check_peer(target: &Conninfo, socket: &Socket) -> Result<(), Reason> {
     let uid = stream.peer_cred().map_err(Reason::Socket)?.uid();
     let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
     match user {
-        Some(user) if user.name == *required => Ok(()),
+        Some(user) if user.name == **required => Ok(()),
         Some(user) => Err(Reason::refused(format!(
             "requirepeer is {required}, but the server runs as {}",
             user.name
@@ -353,6 +353,6 @@ where
     let row = client
         .query_typed_one(question, &[])
         .await
-        .map_err(Reason::Login)?;
-    row.try_get(0).map_err(Reason::Login)
+        .map_err(Reason::login)?;
+    row.try_get(0).map_err(Reason::login)
 }

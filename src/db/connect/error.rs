@@ -4,10 +4,13 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
+use crate::db::conninfo::Unsaid;
+
 /// No connection: what was tried, and why it failed.
 ///
 /// `Display` names the hosts, the reason for the last one is behind `source`. Never contains a
-/// secret: it is made of host names, the system's and the server's words.
+/// secret: it is made of host names, the system's words, and the server's without the names in them that
+/// may hold one.
 #[derive(Debug)]
 pub(crate) struct ConnectError {
     /// In the order tried; at least one.
@@ -76,8 +79,9 @@ pub(super) enum Reason {
     )]
     Handshake(io::Error, bool),
     TimedOut,
-    /// The server's answer, or the loss of the connection, while logging in.
-    Login(tokio_postgres::Error),
+    /// The server's answer, or the loss of the connection, while logging in; and what is not to be shown of
+    /// the answer.
+    Login(tokio_postgres::Error, Unsaid),
     /// What we will not go on with: the reason, and a cause.
     Refused(String, Option<Box<dyn StdError + Send + Sync>>),
     /// A server, but not one as `target_session_attrs` wants it.
@@ -94,9 +98,14 @@ impl Reason {
         Self::Refused(why.into(), None)
     }
 
+    /// Of an answer to what was asked after the login.
+    pub(super) fn login(error: tokio_postgres::Error) -> Self {
+        Self::Login(error, Unsaid::default())
+    }
+
     pub(super) fn sqlstate(&self) -> Option<&str> {
         match self {
-            Self::Login(e) => e.code().map(|code| code.code()),
+            Self::Login(e, _) => e.code().map(|code| code.code()),
             Self::BothWays { tls, plain } => tls.sqlstate().or_else(|| plain.sqlstate()),
             Self::Lookup(_)
             | Self::NoAddress
@@ -116,7 +125,7 @@ impl Reason {
             | Self::TimedOut
             | Self::Unsuitable(_) => true,
             Self::Socket(e) => e.kind() != io::ErrorKind::PermissionDenied,
-            Self::Login(e) => is_connection_loss(e),
+            Self::Login(e, _) => is_connection_loss(e),
             Self::Refused(..) => false,
             Self::BothWays { tls, plain } => tls.is_passing() && plain.is_passing(),
         }
@@ -155,12 +164,12 @@ impl fmt::Display for Reason {
             ),
             Self::TimedOut => f.write_str("no answer in time"),
             // The driver's own words are "db error"; the server's are in the cause.
-            Self::Login(e) => match e.as_db_error() {
+            Self::Login(e, unsaid) => match e.as_db_error() {
                 Some(server) => write!(
                     f,
                     "{}: {} (SQLSTATE {})",
                     server.severity(),
-                    server.message(),
+                    unsaid.left_out_of(server.message()),
                     server.code().code()
                 ),
                 None => e.fmt(f),
@@ -184,9 +193,9 @@ impl StdError for Reason {
         match self {
             Self::Lookup(e) | Self::Handshake(e, _) => Some(e),
             Self::Socket(e) => e.source(),
-            Self::Login(e) if e.as_db_error().is_none() => e.source(),
+            Self::Login(e, _) if e.as_db_error().is_none() => e.source(),
             Self::Refused(_, cause) => cause.as_deref().map(|c| c as _),
-            Self::Login(_)
+            Self::Login(..)
             | Self::NoAddress
             | Self::TimedOut
             | Self::Unsuitable(_)

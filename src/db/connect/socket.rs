@@ -10,7 +10,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::db::conninfo::{DEFAULT_SOCKET_DIRECTORIES, Host, Place, TcpOptions};
+use crate::db::conninfo::{DEFAULT_SOCKET_DIRECTORIES, Host, Place, TcpOptions, shown_path};
 
 /// One place to knock at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Address {
                 };
                 // The host may have been left open, and then it tells nobody where we looked.
                 let at_path =
-                    |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+                    |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", shown_path(path)));
                 Ok(Socket::Unix(stream.map_err(at_path)?))
             }
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use super::name::{Name, is_host, is_socket_path};
 use super::settings::Settings;
 use super::{ConninfoError, Password};
 
@@ -23,7 +24,7 @@ pub(crate) enum Place {
     /// The Unix socket in whichever of the usual directories has one.
     DefaultSocket,
     /// The Unix socket in this directory; with a leading `@`, in the abstract namespace.
-    Socket(String),
+    Socket(Name),
     /// TCP. The name is what a certificate is checked against; the address spares its look-up.
     /// At least one of them is there.
     Tcp {
@@ -54,11 +55,11 @@ impl Host {
             Place::DefaultSocket => "localhost".to_owned(),
             // libpq compares with the one directory it was compiled with: Debian's, or upstream's.
             Place::Socket(directory)
-                if super::DEFAULT_SOCKET_DIRECTORIES.contains(&directory.as_str()) =>
+                if super::DEFAULT_SOCKET_DIRECTORIES.contains(&&**directory) =>
             {
                 "localhost".to_owned()
             }
-            Place::Socket(directory) => directory.clone(),
+            Place::Socket(directory) => (**directory).to_owned(),
             Place::Tcp {
                 name: Some(name), ..
             } => name.clone(),
@@ -123,7 +124,7 @@ pub(super) fn hosts(settings: &Settings) -> Result<Vec<Host>, ConninfoError> {
                 ports.get(i)
             };
             Ok(Host {
-                place: place(entry(&names), entry(&addresses))?,
+                place: place(entry(&names), entry(&addresses), settings.name("host"))?,
                 port: port.map_or(Ok(DEFAULT_PORT), |port| {
                     parse_port(port, settings.name("port"))
                 })?,
@@ -140,9 +141,25 @@ fn list<'a>(settings: &'a Settings, keyword: &str) -> Result<Vec<&'a str>, Conni
         .unwrap_or_default())
 }
 
-fn place(name: Option<String>, address: Option<String>) -> Result<Place, ConninfoError> {
+/// What cannot be looked up is refused, and quoted nowhere: like all parts of a malformed string it may hold
+/// a piece of a password. `option` is what messages call the host.
+fn place(
+    name: Option<String>,
+    address: Option<String>,
+    option: &str,
+) -> Result<Place, ConninfoError> {
+    if let Some(name) = name.as_deref().filter(|name| !is_host(name)) {
+        if name.contains('@') && !name.starts_with(['/', '@']) {
+            return Err(ConninfoError::at_sign_in_host());
+        }
+        if !is_socket_path(name) {
+            return Err(ConninfoError::new(format!(
+                "{option} is neither a host name nor an IP address nor the path of a socket (a port is an option \
+                 of its own, and key=value pairs are separated by blanks)"
+            )));
+        }
+    }
     if let Some(address) = address {
-        // Quoted nowhere: like all parts of a malformed URL it may be a piece of a password.
         let address = address
             .parse()
             .map_err(|_| ConninfoError::new("hostaddr is not a numeric IP address"))?;
@@ -153,9 +170,7 @@ fn place(name: Option<String>, address: Option<String>) -> Result<Place, Conninf
     }
     match name {
         None => Ok(Place::DefaultSocket),
-        Some(name) if name.starts_with(['/', '@']) => Ok(Place::Socket(name)),
-        // Not for libpq, but nothing such can be resolved, and it would be shown in messages.
-        Some(name) if name.contains('@') => Err(ConninfoError::at_sign_in_host()),
+        Some(name) if is_socket_path(&name) => Ok(Place::Socket(Name::directory(&name))),
         Some(name) => Ok(Place::Tcp {
             name: Some(name),
             address: None,

@@ -261,6 +261,7 @@ fn is_blank(c: char) -> bool {
 fn parse_pairs(string: &str, settings: &mut Settings) -> Result<(), ConninfoError> {
     let mut rest = string.trim_start_matches(is_blank);
     let mut previous = "";
+    let mut follows_password = false;
     while !rest.is_empty() {
         let end = rest.find(|c| c == '=' || is_blank(c)).unwrap_or(rest.len());
         let keyword = &rest[..end];
@@ -280,10 +281,12 @@ fn parse_pairs(string: &str, settings: &mut Settings) -> Result<(), ConninfoErro
         };
         if !store(settings, keyword, value) {
             // After `password=two words=…` the unknown word is a piece of the password.
-            let harmless = is_option_name(keyword) && previous != "password";
+            let harmless = is_option_name(keyword) && !follows_password;
             return Err(ConninfoError::unknown_option(harmless.then_some(keyword)));
         }
         previous = keyword;
+        // Also after `user=me;password=two words=…`.
+        follows_password = rest[..rest.len() - after.len()].contains("password");
         rest = after.trim_start_matches(is_blank);
     }
     Ok(())
@@ -310,6 +313,19 @@ fn unquote(quoted: &str) -> Option<(Vec<u8>, &str)> {
             c => value.push(c),
         }
     }
+}
+
+/// The words of startup options, which are written as unquoted values are.
+pub(super) fn words(options: &str) -> impl Iterator<Item = String> {
+    let mut rest = options.trim_start_matches(is_blank);
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (word, after) = take_word(rest);
+        rest = after.trim_start_matches(is_blank);
+        Some(String::from_utf8_lossy(&word).into_owned())
+    })
 }
 
 /// Reads up to the next blank that is not escaped.

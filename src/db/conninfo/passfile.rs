@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::Password;
+use super::{Password, shown_path};
 
 /// What an entry has to match.
 pub(super) struct Account<'a> {
@@ -23,19 +23,19 @@ pub(super) fn read(file: &Path) -> Option<Vec<u8>> {
     if !metadata.is_file() {
         log::warn!(
             "password file {} is not a plain file: ignored",
-            file.display()
+            shown_path(file)
         );
         return None;
     }
     if metadata.permissions().mode() & 0o077 != 0 {
         log::warn!(
             "password file {} can be read by others: ignored until its mode is 0600 or less",
-            file.display()
+            shown_path(file)
         );
         return None;
     }
     std::fs::read(file)
-        .inspect_err(|e| log::warn!("cannot read password file {}: {e}", file.display()))
+        .inspect_err(|e| log::warn!("cannot read password file {}: {e}", shown_path(file)))
         .ok()
 }
 

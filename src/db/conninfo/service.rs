@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::name::{Name, shown_path};
 use super::settings::Settings;
 use super::{ConninfoError, home_directory};
 
@@ -28,14 +29,18 @@ pub(super) fn add_service(
     };
     for file in files(env) {
         let content = std::fs::read(&file).map_err(|e| {
-            ConninfoError::caused(&format!("cannot read service file {}", file.display()), e)
+            ConninfoError::caused(
+                &format!("cannot read service file {}", shown_path(&file)),
+                e,
+            )
         })?;
         if add_section(settings, &service, &content, &file)? {
             return Ok(());
         }
     }
     Err(ConninfoError::new(format!(
-        "service {service:?} is not defined in any service file"
+        "service {:?} is not defined in any service file",
+        Name::database(&service)
     )))
 }
 
@@ -73,7 +78,7 @@ pub(super) fn add_section(
         let wrong = |what: &str| {
             ConninfoError::new(format!(
                 "service file {} line {number}: {what}",
-                file.display()
+                shown_path(file)
             ))
         };
         if line.len() > LONGEST_LINE {

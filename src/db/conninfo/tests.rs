@@ -1,6 +1,7 @@
 #[cfg(feature = "tls")]
 mod documented;
 mod files;
+mod shown;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -48,8 +49,8 @@ fn write(directory: &Path, name: &str, mode: u32, content: &str) -> String {
 fn an_empty_string_means_the_local_server_and_the_user_of_the_process() {
     let target = resolved("", &[("HOME", "/nonexistent")]);
     let user = operating_system_user().unwrap();
-    assert_eq!(target.user, user);
-    assert_eq!(target.dbname, user);
+    assert_eq!(*target.user, user);
+    assert_eq!(*target.dbname, user);
     assert_eq!(target.hosts.len(), 1);
     assert_eq!(target.hosts[0].place, Place::DefaultSocket);
     assert_eq!(target.hosts[0].port, 5432);
@@ -62,16 +63,12 @@ fn an_empty_string_means_the_local_server_and_the_user_of_the_process() {
 
 #[test]
 fn the_database_is_named_like_the_user_unless_it_is_given() {
-    assert_eq!(resolved("user=u", &[]).dbname, "u");
-    assert_eq!(resolved("user=u dbname=d", &[]).dbname, "d");
-    assert_eq!(
-        resolved("user=u dbname=''", &[("PGDATABASE", "d")]).dbname,
-        "u"
-    );
-    assert_eq!(
-        resolved("postgresql://u@h/", &[("PGDATABASE", "d")]).dbname,
-        "d"
-    );
+    let dbname = |string, environment: &[_]| (*resolved(string, environment).dbname).to_owned();
+    let environment = [("PGDATABASE", "d")];
+    assert_eq!(dbname("user=u", &[]), "u");
+    assert_eq!(dbname("user=u dbname=d", &[]), "d");
+    assert_eq!(dbname("user=u dbname=''", &environment), "u");
+    assert_eq!(dbname("postgresql://u@h/", &environment), "d");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use webpki::CertRevocationList;
 
 use super::TlsError;
 use super::verify::Roots;
-use crate::db::conninfo::{Root, SslCertMode, SslMode, TlsOptions};
+use crate::db::conninfo::{Root, SslCertMode, SslMode, TlsOptions, shown_path};
 
 /// Who may vouch for the server. `None` when nobody has to: the mode asks for no more than
 /// encryption, and there is no file.
@@ -42,7 +42,7 @@ pub(super) fn roots(options: &TlsOptions) -> Result<Option<Roots>, TlsError> {
                 // libpq goes on without a word; it is what the mode says, if not the file's name.
                 log::warn!(
                     "root certificate file {} does not exist: the server is not verified",
-                    path.display()
+                    shown_path(&path)
                 );
             }
             return Ok(None);
@@ -51,7 +51,7 @@ pub(super) fn roots(options: &TlsOptions) -> Result<Option<Roots>, TlsError> {
             return Err(TlsError::refused(format!(
                 "root certificate file {} does not exist: \
                  provide it, or use sslrootcert=system",
-                path.display()
+                shown_path(&path)
             )));
         }
         Err(e) => return Err(unreadable("root certificate file", &path, e)),
@@ -61,7 +61,7 @@ pub(super) fn roots(options: &TlsOptions) -> Result<Option<Roots>, TlsError> {
     Ok(Some(Roots::new(
         &certificates,
         revocation_lists(options)?,
-        path.display().to_string(),
+        shown_path(&path).to_owned(),
         UnixTime::now(),
     )))
 }
@@ -134,7 +134,7 @@ pub(super) fn client_certificate(
         Err(e) if is_missing(&e) => {
             if options.certificate.is_some() {
                 // libpq goes on without a word: the server may not ask.
-                log::warn!("certificate file {} does not exist", path.display());
+                log::warn!("certificate file {} does not exist", shown_path(&path));
             }
             return Ok(None);
         }
@@ -149,7 +149,7 @@ pub(super) fn client_certificate(
     else {
         return Err(TlsError::refused(format!(
             "certificate file {} has no key: name it with sslkey",
-            path.display()
+            shown_path(&path)
         )));
     };
     let key = provider
@@ -161,8 +161,8 @@ pub(super) fn client_certificate(
         Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
             Err(TlsError::refused(format!(
                 "private key file {} does not belong to certificate file {}",
-                key_path.display(),
-                path.display()
+                shown_path(&key_path),
+                shown_path(&path)
             )))
         }
         // What else there is to say about the pair, the server will.
@@ -176,7 +176,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     if !metadata.is_file() {
         return Err(TlsError::refused(format!(
             "{kind} {} is not a regular file",
-            path.display()
+            shown_path(path)
         )));
     }
     // A system-wide key belongs to root and may be readable for a group; any other only for its owner.
@@ -185,14 +185,14 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
         return Err(TlsError::refused(format!(
             "{kind} {} can be read by others: its mode has to be 0600 or less \
              (0640 if it belongs to root)",
-            path.display()
+            shown_path(path)
         )));
     }
     let content = fs::read(path).map_err(|e| unreadable(kind, path, e))?;
     if is_encrypted(&content) {
         return Err(TlsError::refused(format!(
             "{kind} {} is encrypted, which is not supported",
-            path.display()
+            shown_path(path)
         )));
     }
     match PrivateKeyDer::from_pem_slice(&content) {
@@ -233,5 +233,5 @@ fn unreadable(
     path: &Path,
     cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> TlsError {
-    TlsError::caused(format!("cannot use {kind} {}", path.display()), cause)
+    TlsError::caused(format!("cannot use {kind} {}", shown_path(path)), cause)
 }

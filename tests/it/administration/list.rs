@@ -1,7 +1,8 @@
 //! Showing the locks.
 
-use super::{assert_told, populated, task};
+use super::{assert_refused, assert_told, populated, task};
 use crate::support::database::Database;
+use crate::support::run::Dislock;
 
 #[test]
 fn the_list_shows_live_locks_and_nothing_else() {
@@ -59,4 +60,36 @@ fn an_empty_list_is_one_for_programs_too() {
         "no locks in table key_value\n",
     );
     assert_told(&task(&database, &["--list", "--json"]), 0, "[]\n");
+}
+
+#[test]
+fn what_would_make_a_key_look_like_another_is_escaped() {
+    let database = Database::new();
+    database.put("cronjob-lock:lease:job\u{202e}x\u{200b}", "db1:1:aa", 60.0);
+
+    let table = task(&database, &["--list"]);
+    let json = task(&database, &["--list", "--json"]);
+    let released = task(&database, &["--release", "job\u{202e}x\u{200b}"]);
+
+    assert_told(&table, 0, "job\\u{202e}x\\u{200b}");
+    assert_told(&json, 0, "job\\u202ex\\u200b");
+    let escaped = "job\\u{202e}x\\u{200b} is held by";
+    assert!(released.stderr.contains(escaped), "{released:?}");
+}
+
+#[test]
+fn a_key_does_not_limit_the_list_and_is_refused() {
+    let database = populated();
+
+    for words in [
+        &["--list", "--key", "job"][..],
+        &["--prune", "0", "--key", "job"],
+        &["--prune", "0", "--strategy", "lease"],
+        &["--release", "job", "--key", "other"],
+    ] {
+        assert_refused(&task(&database, words), 2, "does not go with --");
+    }
+    assert_eq!(database.rows(), 6);
+    let by_variable = Dislock::new(database.url()).run_args(["--list", "DATABASE_URL"]);
+    assert_eq!(by_variable.code, 0, "{by_variable:?}");
 }

@@ -119,6 +119,11 @@ impl Database {
         &self.name
     }
 
+    /// Where its server listens.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
     /// What to put into `DATABASE_URL`.
     pub(crate) fn url(&self) -> String {
         self.url_at(&self.address.host, self.address.port)

@@ -72,3 +72,20 @@ fn a_malformed_url_is_refused_by_the_variable_s_name_without_its_text() {
     );
     assert!(message.starts_with("DATABASE_URL: "), "{message}");
 }
+
+#[test]
+fn a_url_given_for_another_setting_is_not_echoed() {
+    for (option, value) in [
+        ("--strategy", URL),
+        ("--kill-grace", URL),
+        ("--table", "a.b.postgres://u:hunter2@h"),
+        ("--jitter", "host=h password=hunter2"),
+    ] {
+        let message = refused(&[option, value], &[]);
+        assert!(
+            message.starts_with(option) && message.contains("\"…\""),
+            "{message}"
+        );
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+}

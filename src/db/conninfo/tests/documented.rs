@@ -104,7 +104,7 @@ fn the_services_of_the_page_are_reached_encrypted() {
             panic!("{string}");
         };
         assert_eq!(password_of(host), Some("PASSWORD"), "{string}");
-        assert!(string.contains(&target.dbname), "{string}");
+        assert!(string.contains(&*target.dbname), "{string}");
         match &host.place {
             Place::Socket(directory) => assert!(directory.starts_with("/cloudsql/")),
             Place::Tcp { name, .. } => {
