@@ -46,19 +46,19 @@ pub(crate) fn init(ctx: &LockContext) -> Result<Creation> {
         ctx,
         async |connection, by| {
             let client = connection.client();
-            let before = answer_by(by, admin::table_facts(client, table)).await?;
+            let before = answer_by(connection, by, admin::table_facts(client, table)).await?;
             if let Some(facts) = before {
                 return Ok((false, Some(facts)));
             }
             let mut attempts = 1..=CREATION_ATTEMPTS;
             loop {
                 let attempt = attempts.next();
-                match answer_by(by, admin::create(client, table)).await {
+                match answer_by(connection, by, admin::create(client, table)).await {
                     Err(failure) if attempt.is_some() && is_a_race(&failure) => {}
                     answer => break answer?,
                 }
             }
-            let after = answer_by(by, admin::table_facts(client, table)).await?;
+            let after = answer_by(connection, by, admin::table_facts(client, table)).await?;
             Ok((true, after))
         },
         |failure| match failure.sqlstate() {
@@ -115,7 +115,9 @@ pub(crate) fn list(ctx: &LockContext, all: bool) -> Result<Vec<LockRow>> {
     let table = &ctx.settings().table;
     with_connection(
         ctx,
-        async |connection, by| answer_by(by, admin::list(connection.client(), table, all)).await,
+        async |connection, by| {
+            answer_by(connection, by, admin::list(connection.client(), table, all)).await
+        },
         |failure| failure.explain(ctx, "cannot list the locks"),
     )
 }
@@ -140,6 +142,7 @@ pub(crate) fn release(
         async |connection, by| {
             let client = connection.client();
             answer_by(
+                connection,
                 by,
                 admin::release(client, table, &keys, &operator, by_force),
             )
@@ -155,7 +158,14 @@ pub(crate) fn prune(ctx: &LockContext, age: Duration) -> Result<u64> {
     let what = "cannot delete expired locks";
     with_connection(
         ctx,
-        async |connection, by| answer_by(by, admin::prune(connection.client(), table, age)).await,
+        async |connection, by| {
+            answer_by(
+                connection,
+                by,
+                admin::prune(connection.client(), table, age),
+            )
+            .await
+        },
         |failure| match failure.sqlstate() {
             Some("42501") => {
                 let grant = format!("GRANT DELETE ON {} TO the role", table.sql());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::connect::{ConnectError, is_connection_loss};
+use super::connect::{ConnectError, Connection, is_connection_loss};
 use crate::context::LockContext;
 use crate::error::Error;
 use crate::rules::retry::{FailureClass, classify};
@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     Connect(ConnectError),
     /// A statement failed, or the connection under it.
     Statement(tokio_postgres::Error),
+    /// We broke the connection off, for this reason.
+    BrokenOff(String),
     /// No answer came in time.
     Silent,
     /// An answer came, but so late that a lease of this TTL may not be trusted any more.
@@ -29,6 +31,14 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// What an error means that a statement over `connection` has met.
+    pub(crate) fn of_statement(error: tokio_postgres::Error, connection: &Connection) -> Self {
+        match connection.refusal() {
+            Some(why) if error.is_closed() => Self::BrokenOff(why.to_owned()),
+            _ => Self::Statement(error),
+        }
+    }
+
     /// Whether the same attempt may succeed later.
     pub(crate) fn class(&self) -> FailureClass {
         if let Some(sqlstate) = self.sqlstate() {
@@ -38,7 +48,7 @@ impl Failure {
             Self::Connect(error) => error.is_passing(),
             Self::Statement(error) => is_connection_loss(error),
             Self::Silent | Self::Late(_) | Self::NotWritten(_) => true,
-            Self::Refused(_) => false,
+            Self::Refused(_) | Self::BrokenOff(_) => false,
         };
         match passing {
             true => FailureClass::Passing,
@@ -60,7 +70,11 @@ impl Failure {
         match self {
             Self::Connect(error) => error.sqlstate(),
             Self::Statement(error) => error.code().map(|code| code.code()),
-            Self::Silent | Self::Late(_) | Self::NotWritten(_) | Self::Refused(_) => None,
+            Self::BrokenOff(_)
+            | Self::Silent
+            | Self::Late(_)
+            | Self::NotWritten(_)
+            | Self::Refused(_) => None,
         }
     }
 
@@ -114,6 +128,7 @@ impl Failure {
                 None => Error::database(message),
             },
             Self::Statement(error) => Error::database_from(message, error),
+            Self::BrokenOff(why) => Error::database(format!("{message}: {why}")),
             Self::Silent => Error::database(format!("{message}: the server does not answer")),
             Self::Late(ttl) => Error::database(format!(
                 "{message}: the answer comes too late for a lease with a TTL of {ttl:?}"
@@ -133,25 +148,20 @@ impl From<ConnectError> for Failure {
     }
 }
 
-impl From<tokio_postgres::Error> for Failure {
-    fn from(error: tokio_postgres::Error) -> Self {
-        Self::Statement(error)
-    }
-}
-
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Refused(error)
     }
 }
 
-/// Runs a statement for which the server has until `by` to answer.
+/// Runs a statement over `connection`, for which the server has until `by` to answer.
 pub(crate) async fn answer_by<T>(
+    connection: &Connection,
     by: Instant,
     statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, Failure> {
     match timeout_at(by, statement).await {
-        Ok(answer) => answer.map_err(Failure::Statement),
+        Ok(answer) => answer.map_err(|error| Failure::of_statement(error, connection)),
         Err(_) => Err(Failure::Silent),
     }
 }
