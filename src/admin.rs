@@ -189,6 +189,10 @@ fn with_connection<T>(
     let outcome = runtime.block_on(async {
         let connection = connect_patiently(ctx).await?;
         let outcome = work(&connection, Instant::now() + LIMIT).await;
+        if matches!(outcome, Err(Failure::Silent)) {
+            // What is reported as not done is not to be done when a lock comes free.
+            connection.cancel();
+        }
         connection.close().await;
         outcome
     });

@@ -10,6 +10,9 @@ use crate::context::LockContext;
 use crate::error::Error;
 use crate::rules::retry::{FailureClass, classify};
 
+/// Why a server that is well may keep a statement waiting.
+const LOCKED: &str = "another session holds a lock on the row or the table";
+
 /// Why the database did not do what it was asked.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -99,7 +102,9 @@ impl Failure {
                 table.sql()
             ),
             Some("42501") => format!(
-                "the role may not use table {table}; it needs: GRANT SELECT, INSERT, UPDATE ON {} TO the role",
+                "the role may not use table {table}; it needs: GRANT SELECT, INSERT, UPDATE ON {} TO the role, and \
+                 where the table has row-level security, a policy that lets it see and write every row \
+                 whose key begins with cronjob-lock:",
                 table.sql()
             ),
             Some("25006") => {
@@ -107,6 +112,7 @@ impl Failure {
                  example with target_session_attrs=read-write"
                     .to_owned()
             }
+            Some("55P03") => LOCKED.to_owned(),
             Some("42703" | "42804" | "42P10") => format!(
                 "table {table} has not the shape of a lock table (key text PRIMARY KEY, value text, \
                  expire_at timestamptz)"
@@ -129,7 +135,9 @@ impl Failure {
             },
             Self::Statement(error) => Error::database_from(message, error),
             Self::BrokenOff(why) => Error::database(format!("{message}: {why}")),
-            Self::Silent => Error::database(format!("{message}: the server does not answer")),
+            Self::Silent => Error::database(format!(
+                "{message}: no answer in time: the server does not answer, or {LOCKED}"
+            )),
             Self::Late(ttl) => Error::database(format!(
                 "{message}: the answer comes too late for a lease with a TTL of {ttl:?}"
             )),

@@ -152,6 +152,41 @@ fn no_privilege_on_the_table() {
 }
 
 #[test]
+fn a_policy_that_forbids_the_row() {
+    let database = Database::new();
+    let role = database.role("LOGIN PASSWORD 'x'");
+    database.sql(&format!(
+        "GRANT SELECT, INSERT, UPDATE ON key_value TO {role};
+         ALTER TABLE key_value ENABLE ROW LEVEL SECURITY;
+         CREATE POLICY others ON key_value USING (key NOT LIKE 'cronjob-lock:%')"
+    ));
+
+    assert_cannot_lock(
+        &database.url_as(&role, "x"),
+        &[
+            "violates row-level security policy",
+            "a policy that lets it",
+        ],
+    );
+}
+
+#[test]
+fn a_table_that_another_session_has_locked() {
+    let database = Database::new();
+    let mut session = database.session();
+    session.sql("BEGIN");
+    session.sql("LOCK TABLE key_value");
+
+    let run = Dislock::lease(database.url(), 30.0)
+        .env("LOCK_CONNECT_TIMEOUT_SECONDS", "1")
+        .run(["echo", "ran"]);
+
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{}", run.stderr);
+    let reason = "another session holds a lock on the row or the table";
+    assert!(run.stderr.contains(reason), "{}", run.stderr);
+}
+
+#[test]
 fn a_database_that_is_read_only() {
     let database = Database::new();
     let name = database.name();
