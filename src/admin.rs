@@ -13,9 +13,9 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
 use crate::context::{LockContext, LockStrategy, TableName};
-use crate::db::admin::{self, TableFacts};
+use crate::db::admin::{self, Listed, TableFacts};
 use crate::db::connect::{Connection, connect};
-use crate::db::failure::{Failure, answer_by};
+use crate::db::failure::{Failure, NULL, answer_by, misshapen};
 use crate::error::{Error, Result};
 use crate::rules::retry::{Backoff, FailureClass};
 
@@ -110,16 +110,27 @@ fn refuse_other_shapes(table: &TableName, facts: &TableFacts) -> Result<()> {
     )))
 }
 
-/// Every lock in the context's table; those that have expired only with `all`.
-pub(crate) fn list(ctx: &LockContext, all: bool) -> Result<Vec<LockRow>> {
-    let table = &ctx.settings().table;
-    with_connection(
+/// Every lock in the context's table that can be read, those that have expired only with `all`; and
+/// what is wrong with the others.
+pub(crate) fn list(ctx: &LockContext, all: bool) -> Result<(Vec<LockRow>, Option<Error>)> {
+    let settings = ctx.settings();
+    let table = &settings.table;
+    let Listed { locks, broken } = with_connection(
         ctx,
         async |connection, by| {
             answer_by(connection, by, admin::list(connection.client(), table, all)).await
         },
         |failure| failure.explain(ctx, "cannot list the locks"),
-    )
+    )?;
+    let wrong = (!broken.is_empty()).then(|| {
+        Error::database(format!(
+            "cannot list all the locks at {}: {}: {NULL} in {}",
+            settings.conninfo.describe(),
+            misshapen(table),
+            broken.join(", ")
+        ))
+    });
+    Ok((locks, wrong))
 }
 
 /// What stands in the rows of the context's lock, after they have been ended if `by_force`.

@@ -1,17 +1,31 @@
 //! Everything that can go wrong with the database, in one type, with what to do about it.
 
+use std::error::Error as _;
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+use tokio_postgres::types::{WasNull, WrongType};
 
 use super::connect::{ConnectError, Connection, is_connection_loss};
-use crate::context::LockContext;
+use super::timestamp::OtherType;
+use crate::context::{LockContext, TableName};
 use crate::error::Error;
 use crate::rules::retry::{FailureClass, classify};
 
 /// Why a server that is well may keep a statement waiting.
 const LOCKED: &str = "another session holds a lock on the row or the table";
+
+/// What a lock's row cannot be read with.
+pub(crate) const NULL: &str = "value or expire_at is NULL";
+
+/// What is said of a table that is none for locks.
+pub(crate) fn misshapen(table: &TableName) -> String {
+    format!(
+        "table {table} has not the shape of a lock table (key text PRIMARY KEY, value text NOT NULL, \
+         expire_at timestamptz NOT NULL)"
+    )
+}
 
 /// Why the database did not do what it was asked.
 #[derive(Debug)]
@@ -113,12 +127,26 @@ impl Failure {
                     .to_owned()
             }
             Some("55P03") => LOCKED.to_owned(),
-            Some("42703" | "42804" | "42P10") => format!(
-                "table {table} has not the shape of a lock table (key text PRIMARY KEY, value text, \
-                 expire_at timestamptz)"
-            ),
-            _ => String::new(),
+            // A deferrable key is "not in the prerequisite state"; so is a database, for a login.
+            Some("55000") if matches!(self, Self::Statement(_)) => misshapen(table),
+            Some("42703" | "42804" | "42883" | "42P10") => misshapen(table),
+            _ => match self.unreadable() {
+                Some(why) => format!("{}: {why}", misshapen(table)),
+                None => String::new(),
+            },
         }
+    }
+
+    /// What is wrong with the columns of an answer.
+    fn unreadable(&self) -> Option<String> {
+        let Self::Statement(error) = self else {
+            return None;
+        };
+        let cause = error.source()?;
+        if cause.is::<WasNull>() {
+            return Some(NULL.to_owned());
+        }
+        (cause.is::<OtherType>() || cause.is::<WrongType>()).then(|| cause.to_string())
     }
 
     /// [`explain`](Self::explain) with other advice, or none.
@@ -126,6 +154,9 @@ impl Failure {
         let place = ctx.settings().conninfo.describe();
         let colon = if advice.is_empty() { "" } else { ": " };
         let message = format!("{what} at {place}{colon}{advice}");
+        if self.unreadable().is_some() && !advice.is_empty() {
+            return Error::database(message);
+        }
         match self {
             Self::Connect(error) => Error::database_from(message, error),
             // The driver's own words for what the server says are "db error".
@@ -143,7 +174,7 @@ impl Failure {
             )),
             Self::NotWritten(key) => Error::database(format!(
                 "{message}: row {key} was not written although nobody holds it; a trigger or a policy \
-                 on the table may prevent it"
+                 on the table, or a NULL in the row, may prevent it"
             )),
             Self::Refused(error) => error,
         }
