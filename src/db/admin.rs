@@ -122,8 +122,8 @@ pub(crate) async fn list(client: &Client, table: &TableName, all: bool) -> SqlRe
 /// as they were, exactly: nothing can come between looking and ending.
 ///
 /// The row stays, with `operator` as its value: the owner guard of whoever had it then rejects the
-/// next renewal, and no right to delete is needed. Those who wait for the row are told. A row without a
-/// value, of which nothing can be answered, is left alone.
+/// next renewal, and no right to delete is needed. Those who wait for the row are told. A row that
+/// cannot be read is left alone: what fails has done nothing.
 ///
 /// The slot is locked before the lease, as by an acquisition of both: so the two never wait for each other.
 pub(crate) async fn release(
@@ -140,6 +140,7 @@ pub(crate) async fn release(
          ), released AS (
              UPDATE {table} AS held SET value = $2, expire_at = NOW() FROM seen
              WHERE $3 AND held.key = seen.key AND seen.expire_at > NOW() AND seen.value IS NOT NULL
+               AND pg_typeof(seen.expire_at) = 'timestamptz'::regtype
              RETURNING held.key
          ), announced AS (
              SELECT pg_notify(due.channel, '') FROM unnest($1, $4) AS due(key, channel)

@@ -1,6 +1,6 @@
 //! Showing the locks.
 
-use super::{assert_refused, assert_told, populated, task};
+use super::{LEASE, assert_refused, assert_told, populated, task};
 use crate::support::database::Database;
 use crate::support::run::Dislock;
 
@@ -124,11 +124,13 @@ fn a_list_of_times_without_a_zone_says_so() {
     let database = populated();
     database.sql("ALTER TABLE key_value ALTER expire_at TYPE timestamp");
 
-    for words in [&["--list"][..], &["--release", "job"]] {
+    for words in [&["--list"][..], &["--release", "job", "--force"]] {
         assert_refused(
             &task(&database, words),
             1,
             "expire_at is timestamp and should be timestamptz",
         );
     }
+    let holder = format!("SELECT value FROM key_value WHERE key = '{LEASE}'");
+    assert_eq!(database.value(&holder), "db1:1:aa");
 }
