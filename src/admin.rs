@@ -13,9 +13,9 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
 use crate::context::{LockContext, LockStrategy, TableName};
-use crate::db::admin::{self, TableFacts};
+use crate::db::admin::{self, Listed, TableFacts};
 use crate::db::connect::{Connection, connect};
-use crate::db::failure::{Failure, answer_by};
+use crate::db::failure::{Failure, NULL, answer_by, misshapen};
 use crate::error::{Error, Result};
 use crate::rules::retry::{Backoff, FailureClass};
 
@@ -46,19 +46,19 @@ pub(crate) fn init(ctx: &LockContext) -> Result<Creation> {
         ctx,
         async |connection, by| {
             let client = connection.client();
-            let before = answer_by(by, admin::table_facts(client, table)).await?;
+            let before = answer_by(connection, by, admin::table_facts(client, table)).await?;
             if let Some(facts) = before {
                 return Ok((false, Some(facts)));
             }
             let mut attempts = 1..=CREATION_ATTEMPTS;
             loop {
                 let attempt = attempts.next();
-                match answer_by(by, admin::create(client, table)).await {
+                match answer_by(connection, by, admin::create(client, table)).await {
                     Err(failure) if attempt.is_some() && is_a_race(&failure) => {}
                     answer => break answer?,
                 }
             }
-            let after = answer_by(by, admin::table_facts(client, table)).await?;
+            let after = answer_by(connection, by, admin::table_facts(client, table)).await?;
             Ok((true, after))
         },
         |failure| match failure.sqlstate() {
@@ -110,14 +110,27 @@ fn refuse_other_shapes(table: &TableName, facts: &TableFacts) -> Result<()> {
     )))
 }
 
-/// Every lock in the context's table; those that have expired only with `all`.
-pub(crate) fn list(ctx: &LockContext, all: bool) -> Result<Vec<LockRow>> {
-    let table = &ctx.settings().table;
-    with_connection(
+/// Every lock in the context's table that can be read, those that have expired only with `all`; and
+/// what is wrong with the others.
+pub(crate) fn list(ctx: &LockContext, all: bool) -> Result<(Vec<LockRow>, Option<Error>)> {
+    let settings = ctx.settings();
+    let table = &settings.table;
+    let Listed { locks, broken } = with_connection(
         ctx,
-        async |connection, by| answer_by(by, admin::list(connection.client(), table, all)).await,
+        async |connection, by| {
+            answer_by(connection, by, admin::list(connection.client(), table, all)).await
+        },
         |failure| failure.explain(ctx, "cannot list the locks"),
-    )
+    )?;
+    let wrong = (!broken.is_empty()).then(|| {
+        Error::database(format!(
+            "cannot list all the locks at {}: {}: {NULL} in {}",
+            settings.conninfo.describe(),
+            misshapen(table),
+            broken.join(", ")
+        ))
+    });
+    Ok((locks, wrong))
 }
 
 /// What stands in the rows of the context's lock, after they have been ended if `by_force`.
@@ -140,6 +153,7 @@ pub(crate) fn release(
         async |connection, by| {
             let client = connection.client();
             answer_by(
+                connection,
                 by,
                 admin::release(client, table, &keys, &operator, by_force),
             )
@@ -155,7 +169,14 @@ pub(crate) fn prune(ctx: &LockContext, age: Duration) -> Result<u64> {
     let what = "cannot delete expired locks";
     with_connection(
         ctx,
-        async |connection, by| answer_by(by, admin::prune(connection.client(), table, age)).await,
+        async |connection, by| {
+            answer_by(
+                connection,
+                by,
+                admin::prune(connection.client(), table, age),
+            )
+            .await
+        },
         |failure| match failure.sqlstate() {
             Some("42501") => {
                 let grant = format!("GRANT DELETE ON {} TO the role", table.sql());
@@ -179,6 +200,10 @@ fn with_connection<T>(
     let outcome = runtime.block_on(async {
         let connection = connect_patiently(ctx).await?;
         let outcome = work(&connection, Instant::now() + LIMIT).await;
+        if matches!(outcome, Err(Failure::Silent)) {
+            // What is reported as not done is not to be done when a lock comes free.
+            connection.cancel();
+        }
         connection.close().await;
         outcome
     });

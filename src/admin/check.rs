@@ -66,7 +66,7 @@ async fn look(
     let client = connection.client();
     let Report { findings, ticks } = report;
 
-    let session = answer_by(by, admin::session_facts(client)).await?;
+    let session = answer_by(connection, by, admin::session_facts(client)).await?;
     let user = Name::user(&session.user);
     let is_tcp = matches!(connection.host().place, Place::Tcp { .. });
     findings.push(Finding::ok(
@@ -88,11 +88,11 @@ async fn look(
     findings.extend(findings::session(&session));
 
     let before = Timestamp::now();
-    let database_now = answer_by(by, admin::clock(client)).await?;
+    let database_now = answer_by(connection, by, admin::clock(client)).await?;
     let after = Timestamp::now();
     findings.push(findings::pooler(connection.is_with(session.backend)));
 
-    match answer_by(by, admin::table_facts(client, table)).await? {
+    match answer_by(connection, by, admin::table_facts(client, table)).await? {
         None => findings.push(Finding::fail(
             "table",
             format!("{table} does not exist"),
@@ -108,7 +108,7 @@ async fn look(
                         LockStrategy::Schedule => ctx.schedule_key(),
                         LockStrategy::Lease => ctx.lease_key(),
                     };
-                    let (row, now) = answer_by(by, store.read(client, &key)).await?;
+                    let (row, now) = answer_by(connection, by, store.read(client, &key)).await?;
                     findings.push(lock(&key, row, RowTime::At(now)));
                 }
             }
@@ -124,7 +124,7 @@ async fn look(
     }
 
     if let (true, Some(SlotSource::Crontab(crontab))) = (schedule, &settings.slot) {
-        let clock = answer_by(by, Store::new(table).clock(client)).await?;
+        let clock = answer_by(connection, by, Store::new(table).clock(client)).await?;
         let zone = match &settings.timezone {
             Some(zone) => zone.clone(),
             None => slot::session_zone(&clock.zone, clock.utc_offset, clock.now, jiff::tz::db())

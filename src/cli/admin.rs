@@ -106,9 +106,10 @@ fn init(args: &Args, env: Env<'_>) -> Result<i32, Failed> {
 
 fn list(args: &Args, env: Env<'_>, all: bool, json: bool) -> Result<i32, Failed> {
     let ctx = settings::administration(args, env, "list")?;
-    let locks = admin::list(&ctx, all)?;
+    let (locks, wrong) = admin::list(&ctx, all)?;
     let text = match (json, locks.is_empty()) {
         (true, _) => listing::json(&locks),
+        (false, true) if wrong.is_some() => String::new(),
         (false, true) => format!(
             "no locks in table {}\n",
             printable(&ctx.settings().table.to_string())
@@ -116,7 +117,7 @@ fn list(args: &Args, env: Env<'_>, all: bool, json: bool) -> Result<i32, Failed>
         (false, false) => listing::table(&locks, &TimeZone::system(), Paint::for_stdout(env)),
     };
     write_out(&text)?;
-    Ok(0)
+    wrong.map_or(Ok(0), |error| Err(error.into()))
 }
 
 fn release(args: &Args, env: Env<'_>, key: &OsString, force: bool) -> Result<i32, Failed> {

@@ -175,6 +175,10 @@ pub(crate) struct Args {
 
     /// How long to keep trying to reach the database [env: LOCK_CONNECT_TIMEOUT_SECONDS]
     /// [default: 10]
+    ///
+    /// An attempt that has begun is seen through: it gets as long to connect, and as long again for the
+    /// answer, and what may have been locked gets 2 seconds to be given back. 0 makes one attempt, with
+    /// 10 seconds for either. Administration has 10 seconds for its statements.
     #[arg(
         long,
         value_name = "SECONDS",

@@ -81,28 +81,49 @@ fn fence_key(alias: &str) -> String {
     )
 }
 
-/// Every lock, in the order of keys; those that have expired only with `all`.
-pub(crate) async fn list(client: &Client, table: &TableName, all: bool) -> SqlResult<Vec<LockRow>> {
+/// The locks of a table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listed {
+    /// In the order of keys.
+    pub(crate) locks: Vec<LockRow>,
+    /// The keys of rows that nobody can take, because something in them is NULL.
+    pub(crate) broken: Vec<String>,
+}
+
+/// Every lock; those that have expired only with `all`.
+pub(crate) async fn list(client: &Client, table: &TableName, all: bool) -> SqlResult<Listed> {
     let sql = format!(
         "SELECT held.key, held.value, held.expire_at, NOW(), fence.value
          FROM {table} AS held LEFT JOIN {table} AS fence ON fence.key = {fence}
-         WHERE {lock} AND ($1 OR held.expire_at > NOW())",
+         WHERE {lock} AND ($1 OR COALESCE(held.expire_at > NOW(), true))",
         table = table.sql(),
         fence = fence_key("held"),
         lock = is_lock("held"),
     );
     let rows = client.query_typed(&sql, &[(&all, Type::BOOL)]).await?;
-    let mut locks = locks(&rows)?;
+    let mut listed = Listed::default();
+    for row in &rows {
+        let holder: Option<&str> = row.try_get(1)?;
+        let expire_at: Option<RowTime> = row.try_get(2)?;
+        if holder.is_none() || expire_at.is_none() {
+            listed.broken.push(row.try_get(0)?);
+        } else {
+            listed.locks.extend(LockRow::read(row)?);
+        }
+    }
     // Not by the database's collation, which differs from one to the other.
+    let locks = &mut listed.locks;
     locks.sort_by(|a, b| (&a.lock_key, a.kind).cmp(&(&b.lock_key, b.kind)));
-    Ok(locks)
+    listed.broken.sort();
+    Ok(listed)
 }
 
 /// Ends the live rows among `keys`, if they are to be taken away `by_force`, and answers all of them
 /// as they were, exactly: nothing can come between looking and ending.
 ///
 /// The row stays, with `operator` as its value: the owner guard of whoever had it then rejects the
-/// next renewal, and no right to delete is needed. Those who wait for the row are told.
+/// next renewal, and no right to delete is needed. Those who wait for the row are told. A row that
+/// cannot be read is left alone: what fails has done nothing.
 ///
 /// The slot is locked before the lease, as by an acquisition of both: so the two never wait for each other.
 pub(crate) async fn release(
@@ -118,7 +139,8 @@ pub(crate) async fn release(
              ORDER BY key DESC FOR UPDATE
          ), released AS (
              UPDATE {table} AS held SET value = $2, expire_at = NOW() FROM seen
-             WHERE $3 AND held.key = seen.key AND seen.expire_at > NOW()
+             WHERE $3 AND held.key = seen.key AND seen.expire_at > NOW() AND seen.value IS NOT NULL
+               AND pg_typeof(seen.expire_at) = 'timestamptz'::regtype
              RETURNING held.key
          ), announced AS (
              SELECT pg_notify(due.channel, '') FROM unnest($1, $4) AS due(key, channel)
@@ -138,15 +160,10 @@ pub(crate) async fn release(
         (&channels, Type::TEXT_ARRAY),
     ];
     let rows = client.query_typed(&sql, params).await?;
-    let mut locks = locks(&rows)?;
+    let found = rows.iter().filter_map(|row| LockRow::read(row).transpose());
+    let mut locks = found.collect::<SqlResult<Vec<LockRow>>>()?;
     locks.sort_by_key(|lock| lock.kind);
     Ok(locks)
-}
-
-fn locks(rows: &[Row]) -> SqlResult<Vec<LockRow>> {
-    rows.iter()
-        .filter_map(|row| LockRow::read(row).transpose())
-        .collect()
 }
 
 /// Deletes the locks that expired longer than `age` ago; answers how many. The rows that count

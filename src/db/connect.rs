@@ -9,6 +9,7 @@
 //! password, a certificate), the next is not asked for.
 
 mod attempt;
+mod bounds;
 mod error;
 mod socket;
 mod stream;
@@ -30,7 +31,7 @@ pub(crate) use error::{ConnectError, is_connection_loss};
 use self::attempt::{Encryption, LoggedIn};
 use self::error::Reason;
 use self::socket::{Address, addresses};
-use self::stream::Encrypted;
+use self::stream::{Encrypted, LoginWatch};
 use super::conninfo::{Conninfo, Host, LoadBalanceHosts, TargetSessionAttrs, TlsOptions};
 
 /// For the goodbye, which nobody needs.
@@ -56,8 +57,7 @@ pub(crate) struct Connection {
     driver: DriverTask,
     runtime: Handle,
     peer: Peer,
-    /// The server's process, as the login named it: a pooler names one that is not there.
-    backend: Option<i32>,
+    login: LoginWatch,
     /// The driver's task has the sender, so that it is closed when the connection has ended.
     announcements: broadcast::Receiver<String>,
 }
@@ -86,7 +86,7 @@ impl Connection {
         let LoggedIn {
             client,
             mut driver,
-            backend,
+            login,
             encryption: _,
         } = accepted;
         let (announced, announcements) = broadcast::channel(ANNOUNCEMENTS);
@@ -110,7 +110,7 @@ impl Connection {
             driver: DriverTask(task),
             runtime: Handle::current(),
             peer,
-            backend,
+            login,
             announcements,
         }
     }
@@ -130,9 +130,15 @@ impl Connection {
     }
 
     /// Whether the server process `backend`, which a statement has met, is the one that this connection
-    /// belongs to. It is not where a pooler stands between, whatever its mode.
+    /// belongs to. It is not where a pooler stands between, whatever its mode: the login names a process
+    /// that is not there.
     pub(crate) fn is_with(&self, backend: i32) -> bool {
-        self.backend == Some(backend)
+        self.login.backend() == Some(backend)
+    }
+
+    /// Why we broke the connection off, if that was us: the driver only says that it is closed.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.login.refusal()
     }
 
     /// The server that was found.
@@ -289,6 +295,8 @@ async fn try_address(
         tls: target.tls.clone(),
     };
     let connection = Connection::start(accepted, peer);
-    attempt::check_session(connection.client(), known, wanted).await?;
-    Ok(connection)
+    match attempt::check_session(connection.client(), known, wanted).await {
+        Ok(()) => Ok(connection),
+        Err(reason) => Err(connection.refusal().map_or(reason, Reason::refused)),
+    }
 }

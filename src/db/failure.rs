@@ -1,14 +1,31 @@
 //! Everything that can go wrong with the database, in one type, with what to do about it.
 
+use std::error::Error as _;
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+use tokio_postgres::types::{WasNull, WrongType};
 
-use super::connect::{ConnectError, is_connection_loss};
-use crate::context::LockContext;
+use super::connect::{ConnectError, Connection, is_connection_loss};
+use super::timestamp::OtherType;
+use crate::context::{LockContext, TableName};
 use crate::error::Error;
 use crate::rules::retry::{FailureClass, classify};
+
+/// Why a server that is well may keep a statement waiting.
+const LOCKED: &str = "another session holds a lock on the row or the table";
+
+/// What a lock's row cannot be read with.
+pub(crate) const NULL: &str = "value or expire_at is NULL";
+
+/// What is said of a table that is none for locks.
+pub(crate) fn misshapen(table: &TableName) -> String {
+    format!(
+        "table {table} has not the shape of a lock table (key text PRIMARY KEY, value text NOT NULL, \
+         expire_at timestamptz NOT NULL)"
+    )
+}
 
 /// Why the database did not do what it was asked.
 #[derive(Debug)]
@@ -17,6 +34,8 @@ pub(crate) enum Failure {
     Connect(ConnectError),
     /// A statement failed, or the connection under it.
     Statement(tokio_postgres::Error),
+    /// We broke the connection off, for this reason.
+    BrokenOff(String),
     /// No answer came in time.
     Silent,
     /// An answer came, but so late that a lease of this TTL may not be trusted any more.
@@ -29,6 +48,14 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// What an error means that a statement over `connection` has met.
+    pub(crate) fn of_statement(error: tokio_postgres::Error, connection: &Connection) -> Self {
+        match connection.refusal() {
+            Some(why) if error.is_closed() => Self::BrokenOff(why.to_owned()),
+            _ => Self::Statement(error),
+        }
+    }
+
     /// Whether the same attempt may succeed later.
     pub(crate) fn class(&self) -> FailureClass {
         if let Some(sqlstate) = self.sqlstate() {
@@ -38,7 +65,7 @@ impl Failure {
             Self::Connect(error) => error.is_passing(),
             Self::Statement(error) => is_connection_loss(error),
             Self::Silent | Self::Late(_) | Self::NotWritten(_) => true,
-            Self::Refused(_) => false,
+            Self::Refused(_) | Self::BrokenOff(_) => false,
         };
         match passing {
             true => FailureClass::Passing,
@@ -60,7 +87,11 @@ impl Failure {
         match self {
             Self::Connect(error) => error.sqlstate(),
             Self::Statement(error) => error.code().map(|code| code.code()),
-            Self::Silent | Self::Late(_) | Self::NotWritten(_) | Self::Refused(_) => None,
+            Self::BrokenOff(_)
+            | Self::Silent
+            | Self::Late(_)
+            | Self::NotWritten(_)
+            | Self::Refused(_) => None,
         }
     }
 
@@ -85,7 +116,9 @@ impl Failure {
                 table.sql()
             ),
             Some("42501") => format!(
-                "the role may not use table {table}; it needs: GRANT SELECT, INSERT, UPDATE ON {} TO the role",
+                "the role may not use table {table}; it needs: GRANT SELECT, INSERT, UPDATE ON {} TO the role, and \
+                 where the table has row-level security, a policy that lets it see and write every row \
+                 whose key begins with cronjob-lock:",
                 table.sql()
             ),
             Some("25006") => {
@@ -93,12 +126,27 @@ impl Failure {
                  example with target_session_attrs=read-write"
                     .to_owned()
             }
-            Some("42703" | "42804" | "42P10") => format!(
-                "table {table} has not the shape of a lock table (key text PRIMARY KEY, value text, \
-                 expire_at timestamptz)"
-            ),
-            _ => String::new(),
+            Some("55P03") => LOCKED.to_owned(),
+            // A deferrable key is "not in the prerequisite state"; so is a database, for a login.
+            Some("55000") if matches!(self, Self::Statement(_)) => misshapen(table),
+            Some("42703" | "42804" | "42883" | "42P10") => misshapen(table),
+            _ => match self.unreadable() {
+                Some(why) => format!("{}: {why}", misshapen(table)),
+                None => String::new(),
+            },
         }
+    }
+
+    /// What is wrong with the columns of an answer.
+    fn unreadable(&self) -> Option<String> {
+        let Self::Statement(error) = self else {
+            return None;
+        };
+        let cause = error.source()?;
+        if cause.is::<WasNull>() {
+            return Some(NULL.to_owned());
+        }
+        (cause.is::<OtherType>() || cause.is::<WrongType>()).then(|| cause.to_string())
     }
 
     /// [`explain`](Self::explain) with other advice, or none.
@@ -106,6 +154,9 @@ impl Failure {
         let place = ctx.settings().conninfo.describe();
         let colon = if advice.is_empty() { "" } else { ": " };
         let message = format!("{what} at {place}{colon}{advice}");
+        if self.unreadable().is_some() && !advice.is_empty() {
+            return Error::database(message);
+        }
         match self {
             Self::Connect(error) => Error::database_from(message, error),
             // The driver's own words for what the server says are "db error".
@@ -114,13 +165,16 @@ impl Failure {
                 None => Error::database(message),
             },
             Self::Statement(error) => Error::database_from(message, error),
-            Self::Silent => Error::database(format!("{message}: the server does not answer")),
+            Self::BrokenOff(why) => Error::database(format!("{message}: {why}")),
+            Self::Silent => Error::database(format!(
+                "{message}: no answer in time: the server does not answer, or {LOCKED}"
+            )),
             Self::Late(ttl) => Error::database(format!(
                 "{message}: the answer comes too late for a lease with a TTL of {ttl:?}"
             )),
             Self::NotWritten(key) => Error::database(format!(
                 "{message}: row {key} was not written although nobody holds it; a trigger or a policy \
-                 on the table may prevent it"
+                 on the table, or a NULL in the row, may prevent it"
             )),
             Self::Refused(error) => error,
         }
@@ -133,25 +187,20 @@ impl From<ConnectError> for Failure {
     }
 }
 
-impl From<tokio_postgres::Error> for Failure {
-    fn from(error: tokio_postgres::Error) -> Self {
-        Self::Statement(error)
-    }
-}
-
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Refused(error)
     }
 }
 
-/// Runs a statement for which the server has until `by` to answer.
+/// Runs a statement over `connection`, for which the server has until `by` to answer.
 pub(crate) async fn answer_by<T>(
+    connection: &Connection,
     by: Instant,
     statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, Failure> {
     match timeout_at(by, statement).await {
-        Ok(answer) => answer.map_err(Failure::Statement),
+        Ok(answer) => answer.map_err(|error| Failure::of_statement(error, connection)),
         Err(_) => Err(Failure::Silent),
     }
 }

@@ -269,8 +269,8 @@ impl Operations {
         let expiry = async {
             let _permit = self.detour(by).await?;
             let connection = SharedConnection::open(&ctx.settings().conninfo, by).await?;
-            let touched =
-                answer_by(by, self.store.expire(connection.client(), &rows, true)).await?;
+            let expiry = self.store.expire(connection.client(), &rows, true);
+            let touched = answer_by(connection.connection(), by, expiry).await?;
             connection.close().await;
             Ok(touched)
         };

@@ -66,7 +66,8 @@ impl SharedConnection {
             let by = since + limit;
             if let Ok(answer) = timeout_at(by, &mut statement).await {
                 *self.answered() = Instant::now();
-                return answer.map_err(Failure::Statement);
+                return answer
+                    .map_err(|error| Failure::of_statement(error, &self.inner.connection));
             }
             let answered = *self.answered();
             if answered <= since {

@@ -347,13 +347,15 @@ fn claim(row: &Row, at: usize, expired_by: Timestamp) -> SqlResult<Claim> {
     ))
 }
 
-/// Reads `(value, expiry)` from column `at` on.
+/// Reads `(value, expiry)` from column `at` on. One of them alone is an error.
 fn holder(row: &Row, at: usize) -> SqlResult<Option<Holder>> {
-    let Some(value) = row.try_get(at)? else {
+    let value: Option<&str> = row.try_get(at)?;
+    let expire_at: Option<RowTime> = row.try_get(at + 1)?;
+    if (value, expire_at) == (None, None) {
         return Ok(None);
-    };
+    }
     Ok(Some(Holder {
-        value,
+        value: row.try_get(at)?,
         expire_at: row.try_get(at + 1)?,
     }))
 }

@@ -1,6 +1,7 @@
 //! `timestamptz` as PostgreSQL sends it, infinities included.
 
 use std::error::Error;
+use std::fmt;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
@@ -30,8 +31,8 @@ impl RowTime {
     }
 }
 
-impl std::fmt::Display for RowTime {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for RowTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Past => f.write_str("-infinity"),
             Self::At(at) => at.fmt(f),
@@ -41,7 +42,10 @@ impl std::fmt::Display for RowTime {
 }
 
 impl<'a> FromSql<'a> for RowTime {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+    fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        if *ty != Type::TIMESTAMPTZ {
+            return Err(Box::new(OtherType(ty.clone())));
+        }
         let micros = i64::from_be_bytes(raw.try_into()?);
         let out_of_range = if micros < 0 { Self::Past } else { Self::Never };
         // The infinities are the ends of the range, which no calendar reaches.
@@ -51,10 +55,23 @@ impl<'a> FromSql<'a> for RowTime {
         Ok(at.map_or(out_of_range, Self::At))
     }
 
-    fn accepts(ty: &Type) -> bool {
-        *ty == Type::TIMESTAMPTZ
+    /// Any, so that it is us who say what is wrong with it.
+    fn accepts(_: &Type) -> bool {
+        true
     }
 }
+
+/// The table's column is of another type, which PostgreSQL converts when it is written.
+#[derive(Debug)]
+pub(crate) struct OtherType(Type);
+
+impl fmt::Display for OtherType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expire_at is {} and should be timestamptz", self.0)
+    }
+}
+
+impl Error for OtherType {}
 
 /// The same instant for the standard library. Where its range is smaller than the calendar's, which
 /// is nowhere that this crate runs, an instant outside it has long passed.

@@ -140,6 +140,56 @@ fn a_table_without_a_key_constraint() {
 }
 
 #[test]
+fn a_table_whose_key_is_deferrable() {
+    let database = Database::empty();
+    database.sql(
+        "CREATE TABLE key_value (key text PRIMARY KEY DEFERRABLE, value text NOT NULL, \
+         expire_at timestamptz NOT NULL)",
+    );
+
+    assert_cannot_lock(
+        &database.url(),
+        &["the shape of a lock table", "deferrable"],
+    );
+}
+
+#[test]
+fn a_table_with_times_that_have_no_zone() {
+    let database = Database::empty();
+    database.sql(
+        "CREATE TABLE key_value (key text PRIMARY KEY, value text NOT NULL, \
+         expire_at timestamp NOT NULL)",
+    );
+    for strategy in ["lease", "schedule"] {
+        let run = Dislock::schedule(database.url(), "0 0 1 1 *")
+            .env("LOCK_STRATEGY", strategy)
+            .run(["echo", "ran"]);
+
+        assert_eq!((run.code, &*run.stdout), (1, ""), "{}", run.stderr);
+        let reason = "the shape of a lock table (key text PRIMARY KEY, value text NOT NULL, \
+                      expire_at timestamptz NOT NULL): expire_at is timestamp and should be timestamptz\n";
+        assert!(run.stderr.contains(reason), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn a_row_with_a_null() {
+    let database = Database::empty();
+    database
+        .sql("CREATE TABLE key_value (key text PRIMARY KEY, value text, expire_at timestamptz)");
+    for row in ["'somebody', NULL", "NULL, now() + interval '1 h'"] {
+        for kind in ["lease", "schedule"] {
+            database.sql(&format!(
+                "INSERT INTO key_value VALUES ('cronjob-lock:{kind}:job', {row})"
+            ));
+        }
+
+        assert_cannot_lock(&database.url(), &["key_value has not the shape", "is NULL"]);
+        database.sql("DELETE FROM key_value");
+    }
+}
+
+#[test]
 fn no_privilege_on_the_table() {
     let database = Database::new();
     let role = database.role("LOGIN PASSWORD 'x'");
@@ -149,6 +199,41 @@ fn no_privilege_on_the_table() {
         &["key_value", "permission denied", &role],
     );
     assert_eq!(database.rows(), 0);
+}
+
+#[test]
+fn a_policy_that_forbids_the_row() {
+    let database = Database::new();
+    let role = database.role("LOGIN PASSWORD 'x'");
+    database.sql(&format!(
+        "GRANT SELECT, INSERT, UPDATE ON key_value TO {role};
+         ALTER TABLE key_value ENABLE ROW LEVEL SECURITY;
+         CREATE POLICY others ON key_value USING (key NOT LIKE 'cronjob-lock:%')"
+    ));
+
+    assert_cannot_lock(
+        &database.url_as(&role, "x"),
+        &[
+            "violates row-level security policy",
+            "a policy that lets it",
+        ],
+    );
+}
+
+#[test]
+fn a_table_that_another_session_has_locked() {
+    let database = Database::new();
+    let mut session = database.session();
+    session.sql("BEGIN");
+    session.sql("LOCK TABLE key_value");
+
+    let run = Dislock::lease(database.url(), 30.0)
+        .env("LOCK_CONNECT_TIMEOUT_SECONDS", "1")
+        .run(["echo", "ran"]);
+
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{}", run.stderr);
+    let reason = "another session holds a lock on the row or the table";
+    assert!(run.stderr.contains(reason), "{}", run.stderr);
 }
 
 #[test]

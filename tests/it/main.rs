@@ -29,6 +29,7 @@ mod forking;
 mod harness;
 mod help;
 mod herd;
+mod hostile_server;
 mod inheritance;
 mod keeper;
 mod lease;

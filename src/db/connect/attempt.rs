@@ -47,8 +47,8 @@ pub(super) struct LoggedIn {
     pub(super) client: Client,
     pub(super) driver: Driver,
     pub(super) encryption: Encryption,
-    /// The server's process, as the login names it.
-    pub(super) backend: Option<i32>,
+    /// What the login told, and whether the connection was broken off.
+    pub(super) login: LoginWatch,
 }
 
 /// Why one way of encrypting failed, and whether the other may be tried.
@@ -132,7 +132,7 @@ async fn log_in_over(
                 client,
                 driver,
                 encryption: way,
-                backend: login.backend(),
+                login,
             });
         }
         Err(error) => error,
@@ -142,9 +142,9 @@ async fn log_in_over(
         // libpq tries the other way only when the server refused before it let us in.
         fallback: sqlstate.is_some_and(|code| code != CANNOT_CONNECT_NOW)
             && !login.is_authenticated(),
-        reason: match host.password {
-            _ if login.refusal().is_some() => Reason::refused(login.refusal().unwrap_or_default()),
-            None if login.was_challenged() && sqlstate.is_none() => Reason::refused(
+        reason: match (login.refusal(), &host.password) {
+            (Some(why), _) => Reason::refused(why),
+            (None, None) if login.was_challenged() && sqlstate.is_none() => Reason::refused(
                 "the server asks for a password, and none is given: neither by the connection \
                      string nor PGPASSWORD nor a line of the password file that fits",
             ),

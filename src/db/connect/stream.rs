@@ -2,7 +2,8 @@
 //!
 //! The driver does not tell whether an error of the server came before or after it let us in, and
 //! libpq's fallbacks depend on it; nor which process of the server it was given for its cancel
-//! requests, by which a pooler is known. So the stream follows the server's first messages.
+//! requests, by which a pooler is known. So the stream follows the server's first messages; and how much
+//! is sent, to the end.
 
 use std::future::{Ready, ready};
 use std::io;
@@ -14,6 +15,7 @@ use std::task::{Context, Poll, ready as ready_or_return};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
+use super::bounds::Bounds;
 use super::socket::Socket;
 use crate::db::conninfo::{AuthMethod, RequiredAuth};
 
@@ -23,6 +25,7 @@ pub(super) struct Stream {
     /// The hash of the server's certificate, when there is one to bind to.
     binding: Option<Vec<u8>>,
     login: LoginWatch,
+    bounds: Bounds,
 }
 
 enum Channel {
@@ -37,6 +40,7 @@ impl Stream {
             channel: Channel::Plain(socket),
             binding: None,
             login,
+            bounds: Bounds::default(),
         }
     }
 
@@ -50,6 +54,7 @@ impl Stream {
             channel: Channel::Tls(Box::new(stream)),
             binding,
             login,
+            bounds: Bounds::default(),
         }
     }
 }
@@ -73,7 +78,13 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready_or_return!(on_channel!(self.as_mut(), poll_read, cx, buf))?;
-        Poll::Ready(self.login.observe(&buf.filled()[before..]))
+        let bytes = &buf.filled()[before..];
+        let this = self.get_mut();
+        let verdict = this.bounds.observe(bytes);
+        Poll::Ready(match verdict {
+            Ok(()) => this.login.observe(bytes),
+            Err(why) => Err(this.login.refuse(why)),
+        })
     }
 }
 
@@ -130,7 +141,7 @@ pub(super) struct LoginWatch {
 struct Seen {
     challenged: AtomicBool,
     authenticated: AtomicBool,
-    refusal: OnceLock<&'static str>,
+    refusal: OnceLock<String>,
     backend: OnceLock<i32>,
 }
 
@@ -175,8 +186,13 @@ impl LoginWatch {
     }
 
     /// Why we broke off.
-    pub(super) fn refusal(&self) -> Option<&'static str> {
-        self.seen.refusal.get().copied()
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.seen.refusal.get().map(String::as_str)
+    }
+
+    fn refuse(&self, why: String) -> io::Error {
+        let why = self.seen.refusal.get_or_init(|| why);
+        io::Error::new(io::ErrorKind::PermissionDenied, why.as_str())
     }
 
     /// The process that the server, or a pooler, says it is.
@@ -198,10 +214,9 @@ impl LoginWatch {
                     head.push(bytes[0]);
                     bytes = &bytes[1..];
                     if let Some(message) = read_head(head) {
-                        self.position = self.follow(&message).map_err(|why| {
-                            let why = *self.seen.refusal.get_or_init(|| why);
-                            io::Error::new(io::ErrorKind::PermissionDenied, why)
-                        })?;
+                        self.position = self
+                            .follow(&message)
+                            .map_err(|why| self.refuse(why.to_owned()))?;
                     }
                 }
             }

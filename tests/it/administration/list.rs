@@ -1,6 +1,6 @@
 //! Showing the locks.
 
-use super::{assert_refused, assert_told, populated, task};
+use super::{LEASE, assert_refused, assert_told, populated, task};
 use crate::support::database::Database;
 use crate::support::run::Dislock;
 
@@ -92,4 +92,45 @@ fn a_key_does_not_limit_the_list_and_is_refused() {
     assert_eq!(database.rows(), 6);
     let by_variable = Dislock::new(database.url()).run_args(["--list", "DATABASE_URL"]);
     assert_eq!(by_variable.code, 0, "{by_variable:?}");
+}
+
+#[test]
+fn the_list_shows_what_it_can_and_names_the_rows_that_are_broken() {
+    let database = populated();
+    database.sql(
+        "ALTER TABLE key_value ALTER value DROP NOT NULL, ALTER expire_at DROP NOT NULL;
+         INSERT INTO key_value VALUES ('cronjob-lock:lease:timeless', 'x', NULL),
+             ('cronjob-lock:lease:nobodys', NULL, now() + interval '1 h')",
+    );
+
+    let listed = task(&database, &["--list"]);
+
+    assert_told(&listed, 1, "db1:1:aa");
+    assert_eq!(listed.stdout.lines().count(), 2, "{listed:?}");
+    let reason = "table key_value has not the shape of a lock table";
+    let which = "is NULL in cronjob-lock:lease:nobodys, cronjob-lock:lease:timeless\n";
+    assert!(listed.stderr.contains(reason), "{listed:?}");
+    assert!(listed.stderr.contains(which), "{listed:?}");
+    for key in ["timeless", "nobodys"] {
+        let released = task(&database, &["--release", key, "--force"]);
+        assert_refused(&released, 1, "has not the shape of a lock table");
+    }
+    let left = "SELECT count(*) FROM key_value WHERE value IS NULL AND expire_at > now()";
+    assert_eq!(database.value(left), "1");
+}
+
+#[test]
+fn a_list_of_times_without_a_zone_says_so() {
+    let database = populated();
+    database.sql("ALTER TABLE key_value ALTER expire_at TYPE timestamp");
+
+    for words in [&["--list"][..], &["--release", "job", "--force"]] {
+        assert_refused(
+            &task(&database, words),
+            1,
+            "expire_at is timestamp and should be timestamptz",
+        );
+    }
+    let holder = format!("SELECT value FROM key_value WHERE key = '{LEASE}'");
+    assert_eq!(database.value(&holder), "db1:1:aa");
 }

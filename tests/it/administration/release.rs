@@ -162,8 +162,26 @@ fn a_row_that_somebody_else_has_locked_does_not_hold_a_release_up_for_ever() {
     let mut run = dislock.start_args(["--release", "job", "--force", "DATABASE_URL"]);
     wait_for_a_release_that_waits(&database);
 
+    let page = include_str!("../../../docs/troubleshooting.md");
+    let (_, after) = page.split_once("```sql\n").unwrap();
+    let who = after.split("```").next().unwrap();
+    let holder = session.sql("SELECT pg_backend_pid()")[0][0].clone();
+    let found = database.sql(who);
+    let ours = found.iter().find(|row| row[1] == holder);
+    let waiting = ours.and_then(|row| row[0].as_deref());
+    assert_eq!(waiting, Some("dislock:job"), "{found:?}");
+
     assert_eq!(run.exit_code_within(Duration::from_secs(20)), 1);
-    assert!(run.stderr().contains("does not answer"), "{}", run.stderr());
+    let reason = "another session holds a lock on the row or the table";
+    assert!(run.stderr().contains(reason), "{}", run.stderr());
+    // What failed is not done later.
+    session.sql("COMMIT");
+    wait::eventually("the release is gone", || {
+        let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'dislock:%' \
+                    AND datname = current_database()";
+        database.value(left) == "0"
+    });
+    assert_eq!(database.lease().unwrap().value, "db1:1:aa");
 }
 
 #[test]
