@@ -1,8 +1,8 @@
 //! How much a server may send.
 //!
 //! The driver keeps a message until all of it is there, however long the server says it is, every
-//! setting that the server reports, and all rows of an answer. So a server could use up our memory; this follows the messages
-//! as their bytes pass, and breaks off in time.
+//! setting that the server reports, and all rows of an answer. So a server could use up our memory; this
+//! follows the messages as their bytes pass, and breaks off in time.
 
 /// What the longest message may be, its length included. The longest that has a use is a row of a
 /// table, or an error with all that belongs to it.
