@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use crate::support::database::Database;
 use crate::support::pooler::Pooler;
 use crate::support::server::Server;
-use crate::support::wait::eventually;
+use crate::support::wait::{SOON, eventually};
 
 const LEASE: [LockStrategy; 1] = [LockStrategy::Lease];
 
@@ -44,6 +44,22 @@ fn sql(database: &Database, statements: &str) {
     outside(|| drop(database.sql(statements)));
 }
 
+/// As [`eventually`], where one thread has to do the rest, too.
+async fn eventually_meanwhile(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + SOON;
+    while !condition() {
+        assert!(Instant::now() < end, "not within {SOON:?}: {what}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// How many connections the library has to the database, of which this holds, too.
+fn connections(database: &Database, and: &str) -> String {
+    let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND application_name LIKE 'dislock:%'";
+    outside(|| database.value(&format!("{query} {and}")))
+}
+
 fn is_free(database: &Database) -> bool {
     outside(|| database.lease().is_none_or(|row| row.seconds_left <= 0.0))
 }
@@ -57,8 +73,13 @@ fn lease_is_taken_renewed_and_released_on_either_kind_of_runtime() {
             let lease = LeaseLock::acquire(&ctx).await.unwrap();
             let busy = LeaseLock::acquire(&ctx).await.unwrap_err();
             assert!(busy.is_not_acquired());
-            // Its TTL and more. On one thread nothing may wait but the runtime, which renews.
-            sleep(Duration::from_secs(4)).await;
+            let row = "SELECT expire_at FROM key_value WHERE key = 'cronjob-lock:lease:job'";
+            let over = outside(|| format!("SELECT now() > '{}'", database.value(row)));
+            eventually_meanwhile("its time is over", || {
+                outside(|| database.value(&over)) == "t"
+            })
+            .await;
+            assert!(!is_free(&database));
             lease.check().unwrap();
             let started = Instant::now();
             lease.release().await.unwrap();
@@ -85,10 +106,8 @@ fn a_thousand_leases_share_one_task_and_one_standing_connection() {
         let keys = ["cronjob-lock:lease:job-0", "cronjob-lock:lease:job-999"];
         outside(|| database.wait_until_they_outlive_their_expiry(&keys));
         assert!(leases.iter().all(|lease| !lease.is_lost()));
-        let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                     AND application_name LIKE 'dislock:%'";
         eventually("the connection that acquired is closed", || {
-            outside(|| database.value(query)) == "1"
+            connections(&database, "") == "1"
         });
         let releasing: Vec<_> = leases
             .into_iter()

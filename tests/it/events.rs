@@ -12,6 +12,14 @@ use crate::support::run::{Dislock, Finished, Run};
 use crate::support::wait::eventually;
 use crate::support::{home, processes};
 
+const COURSE_OF_A_LOSS: [&str; 5] = [
+    "lock_acquired",
+    "command_started",
+    "lease_lost",
+    "command_ended",
+    "run_failed",
+];
+
 /// The lines of a run's log, read by PostgreSQL, which takes no broken JSON.
 struct Events {
     database: Database,
@@ -144,17 +152,7 @@ fn a_lost_lease_is_told_at_once_and_again_at_the_end() {
     let run = run.finish();
     let events = Events::of(database, &run);
 
-    assert_eq!(
-        events.all("event"),
-        [
-            "lock_acquired",
-            "command_started",
-            "lease_lost",
-            "command_ended",
-            "run_failed"
-        ],
-        "{run:?}"
-    );
+    assert_eq!(events.all("event"), COURSE_OF_A_LOSS, "{run:?}");
     assert_eq!(events.one("command_ended", "exit_code"), "143");
     assert_eq!(events.one("run_failed", "exit_code"), "75");
     assert_eq!(
@@ -175,17 +173,7 @@ fn a_lease_lost_in_silence_is_told_once_however_soon_the_command_is_dead() {
     let run = run.finish();
     let events = Events::of(database, &run);
 
-    assert_eq!(
-        events.course(),
-        [
-            "lock_acquired",
-            "command_started",
-            "lease_lost",
-            "command_ended",
-            "run_failed"
-        ],
-        "{run:?}"
-    );
+    assert_eq!(events.course(), COURSE_OF_A_LOSS, "{run:?}");
     assert_eq!(
         events.one("lease_lost", "reason"),
         "it could not be renewed in time"

@@ -29,6 +29,15 @@ fn counted(database: &Database, proxy: &Proxy) -> LockContextBuilder {
     LockContext::builder(url, "a")
 }
 
+/// Waits until a lease has been renewed so many times more.
+fn wait_for_renewals(database: &Database, key: &str, count: usize) {
+    let expiry = format!("SELECT expire_at FROM key_value WHERE key = 'cronjob-lock:lease:{key}'");
+    for _ in 0..count {
+        let before = database.value(&expiry);
+        eventually("it is renewed", || database.value(&expiry) != before);
+    }
+}
+
 /// How many connections the library has to the database.
 fn connections(database: &Database) -> usize {
     let query = "SELECT count(*) FROM pg_stat_activity \
@@ -44,18 +53,21 @@ fn thousands_of_leases_are_kept_over_one_connection() {
         .map(|n| lease(&database, &format!("job-{n}"), 6.0))
         .collect();
 
-    let end = Instant::now() + Duration::from_secs(15);
-    let mut least = usize::MAX;
-    while Instant::now() < end {
-        thread::sleep(Duration::from_millis(500));
-        assert_eq!(leases.iter().filter(|lease| lease.is_lost()).count(), 0);
-        least = least.min(connections(&database));
-    }
+    eventually("the second connection is closed when idle", || {
+        connections(&database) == 1
+    });
+    let leases_of = "FROM key_value WHERE key LIKE 'cronjob-lock:lease:%'";
+    let newest = database.value(&format!("SELECT max(expire_at) {leases_of}"));
+    // Two TTLs later.
+    let kept =
+        format!("SELECT min(expire_at) > '{newest}'::timestamptz + interval '12 s' {leases_of}");
+    eventually("every lease is renewed, and renewed again", || {
+        database.value(&kept) == "t"
+    });
 
-    let live = "SELECT count(*) FROM key_value \
-                WHERE key LIKE 'cronjob-lock:lease:%' AND expire_at > now() + interval '1 s'";
-    assert_eq!(database.value(live), LEASES.to_string());
-    assert_eq!(least, 1, "the second connection is closed when idle");
+    assert_eq!(leases.iter().filter(|lease| lease.is_lost()).count(), 0);
+    let live = format!("SELECT count(*) {leases_of} AND expire_at > now() + interval '1 s'");
+    assert_eq!(database.value(&live), LEASES.to_string());
 }
 
 #[test]
@@ -116,13 +128,13 @@ fn leases_come_and_go_while_renewals_are_under_way() {
                 for round in 0.. {
                     let lease = acquire(&key);
                     // Some live through many renewals, some see none.
-                    thread::sleep(Duration::from_millis(150 * (round * n % 9)));
+                    wait_for_renewals(database, "stays", round * n % 4);
                     lease.check().unwrap();
                     lease.release().unwrap();
                     let released = row();
                     assert!(released.seconds_left <= 0.0, "{released:?}");
-                    // By then a renewal that was under way has arrived.
-                    thread::sleep(Duration::from_millis(400));
+                    // One that was under way goes over the same connection, and arrives before them.
+                    wait_for_renewals(database, "stays", 2);
                     assert!(row().seconds_left < released.seconds_left);
                     if Instant::now() > end {
                         return;
@@ -143,12 +155,13 @@ fn leases_come_and_go_while_renewals_are_under_way() {
 fn renewal_under_way_does_not_bring_back_a_lease_that_is_released() {
     let database = Database::new();
     let proxy = database.proxy();
-    let ctx = LockContext::builder(database.url_via(&proxy), "a")
-        .ttl(Duration::from_secs(30))
-        .heartbeat_interval(Duration::from_millis(300))
-        .build()
-        .unwrap();
-    let lease = LeaseLock::acquire(&ctx).unwrap();
+    let acquire = |key: &str| {
+        let ctx = LockContext::builder(database.url_via(&proxy), key)
+            .ttl(Duration::from_secs(30))
+            .heartbeat_interval(Duration::from_millis(300));
+        LeaseLock::acquire(&ctx.build().unwrap()).unwrap()
+    };
+    let lease = acquire("a");
     proxy.slow_down(Duration::from_secs(1));
     let held_up = proxy.bytes();
     eventually("a renewal is on its way", || proxy.bytes() > held_up);
@@ -156,8 +169,9 @@ fn renewal_under_way_does_not_bring_back_a_lease_that_is_released() {
 
     lease.release().unwrap();
 
-    // By then the renewal has long arrived.
-    thread::sleep(Duration::from_millis(1500));
+    // They go over the same connection: by then it has arrived.
+    let _other = acquire("b");
+    wait_for_renewals(&database, "b", 2);
     let row = database.row("cronjob-lock:lease:a").unwrap();
     assert!(row.seconds_left < 0.0, "{row:?}");
 }

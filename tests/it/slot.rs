@@ -49,6 +49,14 @@ fn a_slot_that_is_over_is_taken_over() {
     assert_eq!(run.stdout, "ran\n");
 }
 
+/// A database whose sessions are in this time zone.
+fn database_in(zone: &str) -> Database {
+    let database = Database::new();
+    let name = database.name();
+    database.sql(&format!("ALTER DATABASE {name} SET timezone = '{zone}'"));
+    database
+}
+
 /// The end of the slot that was taken, as a clock on the wall in `zone` shows it.
 fn slot_end_in(database: &Database, zone: &str) -> String {
     database.value(&format!(
@@ -61,11 +69,7 @@ const NEW_YEAR: &str = "01-01 00:00:00.000000";
 
 #[test]
 fn the_slot_ends_exactly_at_the_boundary_in_the_sessions_zone() {
-    let database = Database::new();
-    let name = database.name();
-    database.sql(&format!(
-        "ALTER DATABASE {name} SET timezone = 'Asia/Kathmandu'"
-    ));
+    let database = database_in("Asia/Kathmandu");
 
     Dislock::schedule(database.url(), YEARLY).run(["true"]);
 
@@ -107,11 +111,7 @@ fn pgtz_sets_the_sessions_zone() {
 
 #[test]
 fn a_zone_of_the_session_that_is_no_iana_name_counts_by_its_offset() {
-    let database = Database::new();
-    let name = database.name();
-    database.sql(&format!(
-        "ALTER DATABASE {name} SET timezone = '<+0545>-05:45'"
-    ));
+    let database = database_in("<+0545>-05:45");
 
     let run = Dislock::schedule(database.url(), YEARLY).run(["true"]);
 
@@ -123,11 +123,7 @@ fn a_zone_of_the_session_that_is_no_iana_name_counts_by_its_offset() {
 fn a_rule_for_the_sessions_zone_is_followed_over_changes_of_the_clocks() {
     let noon = |day: &str| format!("{day} 12:00:00.000000");
     for (schedule, day) in [("0 12 1 1 *", "01-01"), ("0 12 1 7 *", "07-01")] {
-        let database = Database::new();
-        let name = database.name();
-        database.sql(&format!(
-            "ALTER DATABASE {name} SET timezone = 'CET-1CEST,M3.5.0,M10.5.0/3'"
-        ));
+        let database = database_in("CET-1CEST,M3.5.0,M10.5.0/3");
 
         let run = Dislock::schedule(database.url(), schedule).run(["true"]);
 

@@ -23,12 +23,11 @@ fn acquisition_that_was_answered_after_its_ttl_is_asked_for_again_before_anythin
     locker.sql("SELECT 1 FROM key_value FOR UPDATE");
     let mut run = Dislock::lease(database.url(), 0.8).start(["sh", "-c", "echo ran"]);
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
-                 AND datname = current_database()";
-    eventually("the acquisition waits for the lock", || {
+                 AND datname = current_database() AND now() > query_start + interval '1.5 s'";
+    // Longer than the TTL, and shorter than the connect timeout.
+    eventually("the acquisition has waited for the lock", || {
         database.value(waits) == "1"
     });
-    // Longer than the TTL, and shorter than the connect timeout.
-    std::thread::sleep(Duration::from_millis(1500));
     locker.sql("COMMIT");
 
     assert_eq!(run.exit_code(), 0, "{}", run.stderr());

@@ -6,7 +6,10 @@ use dislock::aio::{self, LeaseLock};
 use dislock::{Error, LockContext, LockStrategy};
 use tokio::time::{sleep, timeout};
 
-use super::{LEASE, builder, context, current_thread, is_free, multi_thread, outside, sql};
+use super::{
+    LEASE, builder, connections, context, current_thread, eventually_meanwhile, is_free,
+    multi_thread, outside, sql,
+};
 use crate::support::database::Database;
 use crate::support::server::Server;
 use crate::support::wait::eventually;
@@ -103,11 +106,6 @@ fn acquisition_that_arrives_late_is_followed_by_its_release() {
     );
     let ctx = LockContext::builder(url, "job").ttl(Duration::from_secs(600));
     let ctx = ctx.build().unwrap();
-    let sessions = |what: &str| {
-        let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                     AND application_name LIKE 'dislock:%'";
-        outside(|| database.value(&format!("{query} {what}")))
-    };
     multi_thread().block_on(async {
         let acquiring = LeaseLock::acquire(&ctx);
         assert!(
@@ -116,7 +114,7 @@ fn acquisition_that_arrives_late_is_followed_by_its_release() {
                 .is_err()
         );
         eventually("it is given back over another connection", || {
-            sessions("AND query LIKE 'WITH due%' AND state = 'idle'") == "1"
+            connections(&database, "AND query LIKE 'WITH due%' AND state = 'idle'") == "1"
         });
         assert_eq!(outside(|| database.rows()), 0);
 
@@ -124,7 +122,9 @@ fn acquisition_that_arrives_late_is_followed_by_its_release() {
 
         eventually("it has arrived", || outside(|| database.rows()) > 0);
         eventually("it is given back", || is_free(&database));
-        eventually("no connection is left", || sessions("") == "0");
+        eventually("no connection is left", || {
+            connections(&database, "") == "0"
+        });
     });
 }
 
@@ -142,17 +142,14 @@ fn acquisition_that_was_dropped_while_its_row_was_locked_is_given_back() {
                 .await
                 .is_err()
         );
-        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                       AND application_name LIKE 'dislock:%' AND wait_event_type = 'Lock'";
-        eventually("it waits for the lock", || {
-            outside(|| database.value(waiting)) == "1"
-        });
+        let waiting = || connections(&database, "AND wait_event_type = 'Lock'");
+        eventually("it waits for the lock", || waiting() == "1");
         // Nobody tries to give it back for longer than 2 s; what was sent behind it is all that is left.
         sleep(Duration::from_secs(3)).await;
 
         outside(|| drop(dba.sql("COMMIT")));
 
-        eventually("it is done", || outside(|| database.value(waiting)) == "0");
+        eventually("it is done", || waiting() == "0");
         eventually("it is given back", || is_free(&database));
         let somebody = LeaseLock::acquire(&ctx).await.unwrap();
         somebody.release().await.unwrap();
@@ -168,7 +165,11 @@ fn dropping_a_wait_ends_it() {
         let waiting = LeaseLock::acquire(&ctx);
         assert!(timeout(Duration::from_secs(1), waiting).await.is_err());
         sql(&database, "DELETE FROM key_value");
-        sleep(Duration::from_secs(2)).await;
+        // A wait looks once a second, and keeps its connection.
+        eventually_meanwhile("no connection is left", || {
+            connections(&database, "") == "0"
+        })
+        .await;
         assert!(outside(|| database.lease()).is_none());
     });
 }
