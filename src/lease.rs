@@ -75,6 +75,11 @@ impl LeaseState {
         }
     }
 
+    /// What stands in the row.
+    pub(crate) fn owner(&self) -> &Arc<str> {
+        &self.owner
+    }
+
     /// The key of the row.
     pub(crate) fn key(&self) -> &str {
         &self.key

@@ -7,6 +7,7 @@
 //! no safer, so every failure is retried until then; only the owner guard's "not yours" ends a lease
 //! at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -161,7 +162,7 @@ impl Heartbeat {
 fn row(holding: &Holding) -> (OwnRow, Duration) {
     let row = OwnRow {
         key: holding.state.key().to_owned(),
-        value: holding.value.clone(),
+        value: Arc::clone(holding.state.owner()),
     };
     (row, holding.ctx.ttl())
 }
@@ -175,7 +176,7 @@ fn settle(keeper: &Shared, due: Due, sent: BootInstant, touched: Touched) {
     } = due;
     let state = &holding.state;
     let row = state.key();
-    let (key, owner) = (holding.ctx.lock_key(), &*holding.value);
+    let (key, owner) = (holding.ctx.lock_key(), &**state.owner());
     let again = match touched {
         Touched::Until(until) if state.renewed(sent) => {
             log::debug!(

@@ -22,7 +22,6 @@ const LARGEST_BATCH: usize = 2000;
 pub(crate) struct Holding {
     pub(crate) ctx: LockContext,
     pub(crate) state: Arc<LeaseState>,
-    pub(crate) value: Arc<str>,
 }
 
 /// One of the leases of a batch.
@@ -185,7 +184,6 @@ mod tests {
                 LeaseTerm::begin(timing, sent),
             )),
             ctx,
-            value: "v".into(),
         }
     }
 

@@ -267,7 +267,6 @@ impl Keeper {
             let holding = Holding {
                 ctx: ctx.clone(),
                 state,
-                value: Arc::clone(&value),
             };
             let id = self.shared.holdings().add(holding.clone());
             HeldLease::new(self.clone(), id, holding)

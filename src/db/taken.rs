@@ -103,7 +103,7 @@ async fn end(
     if loss.is_none() {
         rows.push(OwnRow {
             key: holding.state.key().to_owned(),
-            value: Arc::clone(&holding.value),
+            value: Arc::clone(holding.state.owner()),
         });
     }
     // Otherwise the row may be somebody else's by now.
