@@ -4,6 +4,9 @@
 //! Each test runs in a process of its own, this test program once more, so that its children do not
 //! keep other tests' sockets open.
 
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +19,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::support::database::Database;
+use crate::support::proxy::Proxy;
 use crate::support::wait::{SOON, eventually, value};
 
 const ALONE: &str = "TEST_FORKING_ALONE";
@@ -195,4 +199,28 @@ fn children_of_one_parent_are_different_holders() {
         forked(|| acquire().unwrap()).join();
         forked(|| assert!(acquire().unwrap_err().is_not_acquired())).join();
     });
+}
+
+/// What the tests of others' faults stand on: every test of the process may be about to start one.
+#[test]
+fn a_child_with_a_copy_of_a_proxys_sockets_does_not_answer_for_it() {
+    alone(
+        "a_child_with_a_copy_of_a_proxys_sockets_does_not_answer_for_it",
+        || {
+            let proxy = Proxy::to("127.0.0.1", 1);
+            let connect = || TcpStream::connect(("127.0.0.1", proxy.port()));
+            let (mut end, childs_end) = UnixStream::pair().unwrap();
+            let child = forked(|| (&childs_end).read_exact(&mut [0]).unwrap());
+            connect().unwrap();
+
+            proxy.go_away();
+
+            let refused = connect().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+            proxy.heal();
+            connect().unwrap();
+            end.write_all(b"!").unwrap();
+            child.join();
+        },
+    );
 }

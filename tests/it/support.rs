@@ -7,6 +7,7 @@
 //! | [`database`] | a database per test, with the table, and SQL from outside |
 //! | [`pooler`] | a PgBouncer that passes one connection from client to client |
 //! | [`proxy`] | the way to a server, which can go silent, slow or away, and counts |
+//! | [`port`] | a port that nobody else is given |
 //! | [`observed`] | a server behind a proxy, for whoever counts round trips |
 //! | [`host`] | a machine with `dislock` and the jobs of the recipes, to run a command line on |
 //! | [`run`] | one run of `dislock`: exit code, output, processes |
@@ -20,6 +21,7 @@ pub(crate) mod home;
 pub(crate) mod host;
 pub(crate) mod observed;
 pub(crate) mod pooler;
+pub(crate) mod port;
 pub(crate) mod processes;
 pub(crate) mod proxy;
 pub(crate) mod run;

@@ -8,13 +8,14 @@ use std::process::{Child, Command, Stdio};
 
 use super::database::{Address, Database, Rows};
 use super::home;
+use super::port::Port;
 use super::server::Server;
 use super::wait::eventually;
 
 /// A PgBouncer that hands a server connection on after each transaction, and has just one.
 pub(crate) struct Pooler {
     process: Child,
-    port: u16,
+    port: Port,
     directory: PathBuf,
 }
 
@@ -33,10 +34,8 @@ impl Pooler {
         let owner = fs::metadata(server.socket_dir()).expect("whose the server is");
         let (uid, gid) = (owner.uid(), owner.gid());
         std::os::unix::fs::chown(&directory, Some(uid), Some(gid)).expect("chown");
-        let port = {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-            free.local_addr().expect("a free port").port()
-        };
+        let reserved = Port::new();
+        let port = reserved.number();
         let settings = format!(
             "[databases]\n* = host=127.0.0.1 port={} user=postgres pool_size=1\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
@@ -64,20 +63,20 @@ impl Pooler {
         });
         Self {
             process,
-            port,
+            port: reserved,
             directory,
         }
     }
 
     /// What to put into `DATABASE_URL`, for a database of the pooler's server.
     pub(crate) fn url(&self, database: &Database) -> String {
-        let (port, name) = (self.port, database.name());
+        let (port, name) = (self.port.number(), database.name());
         format!("postgresql://postgres@127.0.0.1:{port}/{name}")
     }
 
     /// Runs statements over the one connection that the pooler has to the server.
     pub(crate) fn sql(&self, database: &Database, statements: &str) -> Rows {
-        let address = Address::local(self.port);
+        let address = Address::local(self.port.number());
         address.session(database.name()).sql(statements)
     }
 }

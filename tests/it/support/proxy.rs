@@ -9,10 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use nix::libc;
-use nix::sys::socket::{setsockopt, sockopt};
+use socket2::SockRef;
 
-use super::wait;
+use super::port::Port;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
@@ -21,17 +20,16 @@ enum Mode {
     Silent,
     /// Nobody listens.
     Away,
-    /// The proxy is gone for good.
-    Closed,
 }
 
 struct State {
     mode: Mode,
-    listening: bool,
+    listener: Option<Arc<TcpListener>>,
     connections: Vec<Weak<TcpStream>>,
 }
 
 struct Shared {
+    target: (String, u16),
     state: Mutex<State>,
     changed: Condvar,
     latency: AtomicU64,
@@ -46,18 +44,17 @@ struct Shared {
 
 /// A TCP proxy on a port of its own, gone when this is dropped.
 pub(crate) struct Proxy {
-    port: u16,
+    port: Port,
     shared: Arc<Shared>,
 }
 
 impl Proxy {
     pub(crate) fn to(host: &str, port: u16) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bind the proxy");
-        let own_port = listener.local_addr().expect("the proxy's address").port();
         let shared = Arc::new(Shared {
+            target: (host.to_owned(), port),
             state: Mutex::new(State {
                 mode: Mode::Pass,
-                listening: true,
+                listener: None,
                 connections: Vec::new(),
             }),
             changed: Condvar::new(),
@@ -68,17 +65,13 @@ impl Proxy {
             lost_answer: AtomicUsize::new(0),
             last_answer: AtomicUsize::new(0),
         });
-        let target = (host.to_owned(), port);
-        let acceptor = Arc::clone(&shared);
-        std::thread::spawn(move || acceptor.accept(listener, &target));
-        Self {
-            port: own_port,
-            shared,
-        }
+        let port = Port::new();
+        shared.listen(&port);
+        Self { port, shared }
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     /// From now on nothing moves: connections stay open, and new ones are taken without an answer.
@@ -88,16 +81,8 @@ impl Proxy {
 
     /// Resets every connection and refuses new ones.
     pub(crate) fn go_away(&self) {
-        self.shared.set(Mode::Away);
-        // The thread that accepts notices with the next connection.
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
-        let mut state = self.shared.wait_while(|state| state.listening);
-        for stream in state.connections.drain(..).filter_map(|s| s.upgrade()) {
-            let reset = libc::linger {
-                l_onoff: 1,
-                l_linger: 0,
-            };
-            let _ = setsockopt(&*stream, sockopt::Linger, &reset);
+        for stream in self.shared.leave() {
+            let _ = SockRef::from(&*stream).set_linger(Some(Duration::ZERO));
             // Wakes its readers, who close it, and sends nothing by itself.
             let _ = stream.shutdown(Shutdown::Read);
         }
@@ -105,8 +90,8 @@ impl Proxy {
 
     /// Everything passes again, what was held up first.
     pub(crate) fn heal(&self) {
+        self.shared.listen(&self.port);
         self.shared.set(Mode::Pass);
-        drop(self.shared.wait_while(|state| !state.listening));
     }
 
     /// Delays what is sent, in each direction, by this much.
@@ -147,12 +132,8 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.shared.set(Mode::Closed);
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
-        for stream in self.shared.lock().connections.drain(..) {
-            if let Some(stream) = stream.upgrade() {
-                let _ = stream.shutdown(Shutdown::Both);
-            }
+        for stream in self.shared.leave() {
+            let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }
@@ -178,38 +159,44 @@ impl Shared {
         self.wait_while(|state| state.mode == Mode::Silent).mode == Mode::Pass
     }
 
-    fn accept(self: Arc<Self>, mut listener: TcpListener, target: &(String, u16)) {
-        let address = listener.local_addr().expect("the proxy's address");
-        loop {
-            while let Ok((client, _)) = listener.accept() {
-                if matches!(self.lock().mode, Mode::Away | Mode::Closed) {
-                    break;
-                }
-                self.connections.fetch_add(1, Ordering::Relaxed);
-                let shared = Arc::clone(&self);
-                let target = target.clone();
-                std::thread::spawn(move || shared.serve(client, &target));
-            }
-            drop(listener);
-            self.lock().listening = false;
-            self.changed.notify_all();
-            if self.wait_while(|state| state.mode == Mode::Away).mode == Mode::Closed {
+    /// Listens, unless it does.
+    fn listen(self: &Arc<Self>, port: &Port) {
+        let listener = {
+            let mut state = self.lock();
+            if state.listener.is_some() {
                 return;
             }
-            // An outgoing connection may have been given the port meanwhile.
-            listener = wait::value("the proxy's own port", wait::SOON, || {
-                TcpListener::bind(address).ok()
-            });
-            self.lock().listening = true;
-            self.changed.notify_all();
-        }
+            Arc::clone(state.listener.insert(Arc::new(port.listen())))
+        };
+        let shared = Arc::clone(self);
+        std::thread::spawn(move || {
+            while let Ok((client, _)) = listener.accept() {
+                shared.connections.fetch_add(1, Ordering::Relaxed);
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || shared.serve(client));
+            }
+        });
     }
 
-    fn serve(self: Arc<Self>, client: TcpStream, target: &(String, u16)) {
+    /// Listens no more and lets nothing pass; the connections that there were.
+    fn leave(&self) -> Vec<Arc<TcpStream>> {
+        let mut state = self.lock();
+        state.mode = Mode::Away;
+        self.changed.notify_all();
+        if let Some(listener) = state.listener.take() {
+            // Closing it would not do: a child that another test is about to start has a copy of
+            // every socket until it runs its program.
+            let _ = SockRef::from(&*listener).shutdown(Shutdown::Both);
+        }
+        let connections = state.connections.drain(..);
+        connections.filter_map(|stream| stream.upgrade()).collect()
+    }
+
+    fn serve(self: Arc<Self>, client: TcpStream) {
         if !self.wait_for_network() {
             return;
         }
-        let Ok(server) = TcpStream::connect((target.0.as_str(), target.1)) else {
+        let Ok(server) = TcpStream::connect((self.target.0.as_str(), self.target.1)) else {
             return;
         };
         let streams = [client, server].map(|stream| {
@@ -218,7 +205,7 @@ impl Shared {
         });
         {
             let mut state = self.lock();
-            if matches!(state.mode, Mode::Away | Mode::Closed) {
+            if state.mode == Mode::Away {
                 return;
             }
             state.connections.retain(|stream| stream.strong_count() > 0);
