@@ -2,12 +2,15 @@
 //!
 //! A child of a fork has the memory of its parent's keepers, but not the keepers: it starts a list of its
 //! own, and what it remembers is left alone for ever. Even the mutex of its parent's list may be locked,
-//! by a thread that does not exist in the child.
+//! by a thread that does not exist in the child. For the same reason nothing on the way to its own list
+//! waits for another thread: whoever comes first wins, where a `OnceLock` would wait for whoever began.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use once_cell::race::OnceBox;
 
 use super::{Body, Keeper, Shared};
 use crate::context::LockContext;
@@ -16,11 +19,11 @@ use crate::error::Result;
 /// The keepers of one kind.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// Whose list this is: the first process's that asked for it.
-    process: OnceLock<u32>,
+    /// Whose list this is: the first process's that asked for it; 0 before.
+    process: AtomicU32,
     entries: Mutex<Vec<Known>>,
     /// The list of a process that was forked from that one.
-    forked: OnceLock<Box<Directory>>,
+    forked: OnceBox<Directory>,
 }
 
 /// A keeper that can be found.
@@ -35,9 +38,9 @@ pub(crate) struct Known {
 impl Directory {
     pub(crate) const fn new() -> Self {
         Self {
-            process: OnceLock::new(),
+            process: AtomicU32::new(0),
             entries: Mutex::new(Vec::new()),
-            forked: OnceLock::new(),
+            forked: OnceBox::new(),
         }
     }
 
@@ -87,12 +90,24 @@ impl Directory {
 
     /// The keepers of this process.
     fn entries(&self) -> MutexGuard<'_, Vec<Known>> {
-        let process = std::process::id();
-        let mut list = self;
-        while *list.process.get_or_init(|| process) != process {
-            list = list.forked.get_or_init(|| Box::new(Self::new()));
-        }
+        let list = self.list_of(std::process::id(), || Box::new(Self::new()));
         list.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first list on the way that is nobody's or this process's.
+    fn list_of(&self, process: u32, new: impl Fn() -> Box<Self>) -> &Self {
+        let mut list = self;
+        while !list.is_for(process) {
+            list = list.forked.get_or_init(&new);
+        }
+        list
+    }
+
+    fn is_for(&self, process: u32) -> bool {
+        let first = self
+            .process
+            .compare_exchange(0, process, Ordering::Relaxed, Ordering::Relaxed);
+        first.is_ok() || first == Err(process)
     }
 }
 
@@ -141,6 +156,10 @@ impl Known {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Instant;
+
     use fork::Fork;
     use nix::sys::signal::{Signal, kill};
     use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -159,13 +178,42 @@ mod tests {
             Fork::Child => std::process::exit(directory.entries().len().try_into().unwrap()),
         };
 
-        let end = std::time::Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + Duration::from_secs(10);
         let mut status = WaitStatus::StillAlive;
-        while status == WaitStatus::StillAlive && std::time::Instant::now() < end {
+        while status == WaitStatus::StillAlive && Instant::now() < end {
             status = waitpid(child, Some(WaitPidFlag::WNOHANG)).unwrap();
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
         let _ = kill(child, Signal::SIGKILL);
         assert_eq!(status, WaitStatus::Exited(child, 0));
+    }
+
+    /// As a child must not that was forked while another thread of its parent's began a list.
+    #[test]
+    fn a_list_is_found_without_waiting_for_whoever_makes_one() {
+        let directory = Arc::new(Directory::new());
+        let new = || Box::new(Directory::new());
+        directory.list_of(1, new);
+        let (begun, is_begun) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let slow = Arc::clone(&directory);
+        let maker = thread::spawn(move || {
+            let new = || {
+                begun.send(()).unwrap();
+                let _ = may_go_on.recv();
+                new()
+            };
+            slow.list_of(2, new).process.load(Ordering::Relaxed)
+        });
+        is_begun.recv().unwrap();
+        let (found, is_found) = mpsc::channel();
+        let quick = Arc::clone(&directory);
+        thread::spawn(move || found.send(quick.list_of(3, new).process.load(Ordering::Relaxed)));
+
+        let process = is_found.recv_timeout(Duration::from_secs(10));
+
+        assert_eq!(process, Ok(3));
+        drop(go_on);
+        let _ = maker.join();
     }
 }
