@@ -1,5 +1,7 @@
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 use super::certificates::{Authority, identities};
 use super::peers::{Burst, Peer, error_response, relay};
@@ -12,9 +14,13 @@ fn server() -> Server {
     Server::start("", TRUST, &identities(&Authority::root("root"))[0])
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+/// A port that refuses connections, and that nobody else is given while the socket lives.
+fn closed_port() -> (Socket, u16) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    socket.bind(&any.into()).unwrap();
+    let port = { socket.local_addr() }.unwrap().as_socket().unwrap().port();
+    (socket, port)
 }
 
 /// Waits for something that another thread or process is about to do.
@@ -63,7 +69,8 @@ fn a_peer_that_hangs_up_is_a_passing_failure() {
 
 #[test]
 fn every_host_that_failed_is_named() {
-    let (closed, silent) = (free_port(), Peer::silent());
+    let (_closed, closed) = closed_port();
+    let silent = Peer::silent();
     let target = format!(
         "host=127.0.0.1,localhost port={closed},{} user=u sslmode=disable",
         silent.port
@@ -152,7 +159,8 @@ fn the_search_passes_over_hosts_that_cannot_serve() {
     let server = server();
     let (starting, _) = Peer::that_answers(error_response("57P03", "starting up"));
     let silent = Peer::silent();
-    for first in [free_port(), starting.port, silent.port] {
+    let (_closed, closed) = closed_port();
+    for first in [closed, starting.port, silent.port] {
         for names in ["127.0.0.1,127.0.0.1", "no-such-host.invalid,127.0.0.1"] {
             let target = format!(
                 "host={names} port={first},{} user=postgres sslmode=disable",
@@ -178,8 +186,7 @@ fn the_search_passes_over_hosts_that_cannot_serve() {
     // In random order the server is found wherever it stands.
     let target = format!(
         "host=127.0.0.1,127.0.0.1,127.0.0.1 port={0},{1},{0} user=postgres load_balance_hosts=random",
-        free_port(),
-        server.port
+        closed, server.port
     );
     for _ in 0..10 {
         runtime().block_on(connect_within(&target, AMPLE)).unwrap();

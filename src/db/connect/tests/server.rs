@@ -59,14 +59,10 @@ impl Server {
             let user = User::from_name("postgres").unwrap();
             user.or_else(|| User::from_name("nobody").unwrap()).unwrap()
         });
-        let port = {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            free.local_addr().unwrap().port()
-        };
         let mut server = Self {
             keeper: None,
             directory,
-            port,
+            port: 0,
             account,
         };
         server.give(server.directory.path());
@@ -79,7 +75,7 @@ impl Server {
         server.write(
             SETTINGS,
             &format!(
-                "port = {port}\nlisten_addresses = '127.0.0.1'\nfsync = off\nssl = on\n\
+                "listen_addresses = '127.0.0.1'\nfsync = off\nssl = on\n\
                  unix_socket_directories = '{socket}'\nhba_file = '{hba}'\n{settings}\n",
                 socket = server.directory.path().display(),
                 hba = server.path("hba").display(),
@@ -90,8 +86,26 @@ impl Server {
         if standby {
             server.write("data/standby.signal", "");
         }
-        server.run("pg_ctl", &["start", "-w", "-D", "data", "-l", "log", "-s"]);
+        server.start_on_some_port();
         server
+    }
+
+    /// A port that is free now may be taken when the server binds it: the server decides. From below
+    /// the range that outgoing connections use.
+    fn start_on_some_port(&mut self) {
+        for _ in 0..20 {
+            self.port = rand::random_range(10_000..32_000);
+            let port = format!("-p {}", self.port);
+            let start = ["start", "-w", "-D", "data", "-l", "log", "-s", "-o", &port];
+            let mut pg_ctl = self.command("pg_ctl");
+            let status = pg_ctl.args(start).stderr(Stdio::null()).status();
+            if status.unwrap().success() {
+                return;
+            }
+            let log = fs::read_to_string(self.path("log")).unwrap();
+            assert!(log.contains("could not bind"), "{log}");
+        }
+        panic!("no free port");
     }
 
     /// A process that waits for the end of its standard input, which only this one holds open.
