@@ -45,12 +45,7 @@ pub fn main() -> ExitCode {
 fn program() -> i32 {
     let args = match Args::read(std::env::args_os()) {
         Ok(args) => args,
-        Err(answer) => {
-            // Help and version to stdout, a usage error to stderr; where that is broken, nothing can
-            // be said.
-            drop(answer.print());
-            return answer.exit_code();
-        }
+        Err(answer) => return tell(&answer),
     };
     let env = |name: &str| std::env::var_os(name);
     if let Some(task) = args.task() {
@@ -86,6 +81,19 @@ fn program() -> i32 {
             )
         })
         .unwrap_or_else(|error| failed(&error, settings.conflict_exit_code))
+}
+
+/// Prints help and version to stdout, a usage error to stderr; the exit code.
+fn tell(answer: &clap::Error) -> i32 {
+    match answer.print() {
+        Err(error) if !answer.use_stderr() => {
+            logging::init(log::LevelFilter::Error, logging::Format::Text);
+            log::error!("{}", admin::not_written(&error));
+            outcome::FAILURE
+        }
+        // Where stderr is broken, nothing can be said.
+        _ => answer.exit_code(),
+    }
 }
 
 fn start_logging(args: &Args, env: Env<'_>) {

@@ -68,14 +68,16 @@ pub(crate) fn perform(task: &Task, args: &Args, env: Env<'_>) -> i32 {
             outcome::exit_code_of(&error, outcome::FAILURE),
             format!("{error:#}"),
         ),
-        Err(Failed::Output(error)) => (
-            outcome::FAILURE,
-            format!("cannot write to standard output: {error}"),
-        ),
+        Err(Failed::Output(error)) => (outcome::FAILURE, not_written(&error)),
         Err(Failed::Refused(why)) => (outcome::FAILURE, why),
     };
     log::error!(event = "task_failed", task = task.option(), exit_code; "{why}");
     exit_code
+}
+
+/// What is said where standard output takes nothing.
+pub(super) fn not_written(error: &io::Error) -> String {
+    format!("cannot write to standard output: {error}")
 }
 
 fn init(args: &Args, env: Env<'_>) -> Result<i32, Failed> {

@@ -1,6 +1,7 @@
 //! What the program tells about itself: help, completions, the manual page. None of it needs a
 //! database.
 
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -104,6 +105,32 @@ fn an_unknown_option_suggests_the_nearest() {
         assert!(
             refused.stderr.contains(&format!("'{meant}'")),
             "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_a_failure() {
+    for words in [
+        &["-h"][..],
+        &["--help"],
+        &["--version"],
+        &["--man"],
+        &["--completions", "bash"],
+    ] {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+
+        let told = Command::new(env!("CARGO_BIN_EXE_dislock"))
+            .args(words)
+            .stdout(full)
+            .output()
+            .unwrap();
+
+        assert_eq!(told.status.code(), Some(1), "{words:?}");
+        let said = String::from_utf8(told.stderr).unwrap();
+        assert!(
+            said.contains("cannot write to standard output"),
+            "{words:?}: {said}"
         );
     }
 }
