@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime};
 pub use self::builder::LockContextBuilder;
 pub(crate) use self::plan::Plan;
 pub(crate) use self::table::TableName;
+#[cfg(all(feature = "cli", target_os = "linux"))]
+pub(crate) use self::table::identifier;
 use crate::db::conninfo::Conninfo;
 use crate::error::{Error, Kind, Result};
 use crate::rules::cron::Crontab;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::context::TableName;
-use crate::db::admin::{Column, SessionFacts, TableFacts, quoted};
+use crate::context::{TableName, identifier};
+use crate::db::admin::{Column, SessionFacts, TableFacts};
 use crate::rules::cron::Crontab;
 use crate::rules::lease::LeaseTiming;
 use crate::rules::slot;
@@ -134,7 +134,7 @@ pub(crate) fn shape(table: &TableName, facts: &TableFacts) -> Vec<Finding> {
                 format!(
                     "ALTER TABLE {} ALTER COLUMN {} DROP NOT NULL",
                     table.sql(),
-                    quoted(&other.name)
+                    identifier(&other.name)
                 ),
             ));
         }
@@ -218,8 +218,8 @@ pub(crate) fn privileges(table: &TableName, facts: &TableFacts, user: &str) -> F
     if !rights.usage {
         grants.push(format!(
             "GRANT USAGE ON SCHEMA {} TO {}",
-            quoted(&facts.schema),
-            quoted(user)
+            identifier(&facts.schema),
+            identifier(user)
         ));
     }
     if !missing.is_empty() {
@@ -227,7 +227,7 @@ pub(crate) fn privileges(table: &TableName, facts: &TableFacts, user: &str) -> F
             "GRANT {} ON {} TO {}",
             missing.join(", "),
             table.sql(),
-            quoted(user)
+            identifier(user)
         ));
     }
     if grants.is_empty() {

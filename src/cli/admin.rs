@@ -17,8 +17,7 @@ use super::terminal::{Paint, printable, write_out};
 use super::values;
 use crate::admin::{self, Creation, Finding, LockRow, Verdict};
 use crate::command::CommandLine;
-use crate::context::{LockContext, LockStrategy};
-use crate::db::admin::quoted;
+use crate::context::{LockContext, LockStrategy, identifier};
 use crate::db::timestamp::RowTime;
 use crate::error::Error;
 use crate::rules::outcome;
@@ -93,7 +92,7 @@ fn init(args: &Args, env: Env<'_>) -> Result<i32, Failed> {
     if schema != "public" {
         text.push_str(&format!(
             "GRANT USAGE ON SCHEMA {} TO your_role;\n",
-            quoted(&schema)
+            identifier(&schema)
         ));
     }
     let sql = table.sql();

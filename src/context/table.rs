@@ -14,6 +14,11 @@ pub(crate) struct TableName {
     plain: String,
 }
 
+/// A name as an identifier in SQL, quoted.
+pub(crate) fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
 impl TableName {
     pub(super) fn parse(name: &str) -> Result<Self> {
         let refuse = |why: &str| {
@@ -36,10 +41,7 @@ impl TableName {
         if parts.iter().any(|part| part.len() > LONGEST_IDENTIFIER) {
             return Err(refuse("has a part of more than 63 bytes"));
         }
-        let quoted: Vec<String> = parts
-            .iter()
-            .map(|part| format!("\"{}\"", part.replace('"', "\"\"")))
-            .collect();
+        let quoted: Vec<String> = parts.iter().map(|part| identifier(part)).collect();
         Ok(Self {
             sql: quoted.join("."),
             plain: name.to_owned(),

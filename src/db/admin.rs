@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Row};
 use super::store::channel;
 use super::timestamp::RowTime;
 use crate::context::{
-    DEFAULT_TABLE, FENCE_PREFIX, LEASE_PREFIX, LockStrategy, SCHEDULE_PREFIX, TableName,
+    DEFAULT_TABLE, FENCE_PREFIX, LEASE_PREFIX, LockStrategy, SCHEDULE_PREFIX, TableName, identifier,
 };
 
 type SqlResult<T> = Result<T, tokio_postgres::Error>;
@@ -186,7 +186,7 @@ pub(crate) async fn prune(client: &Client, table: &TableName, age: Duration) -> 
 pub(crate) async fn create(client: &Client, table: &TableName) -> SqlResult<()> {
     let schema = match table.schema() {
         Some(schema) if !schema_exists(client, schema).await? => {
-            format!("CREATE SCHEMA IF NOT EXISTS {};", quoted(schema))
+            format!("CREATE SCHEMA IF NOT EXISTS {};", identifier(schema))
         }
         Some(_) | None => String::new(),
     };
@@ -201,11 +201,6 @@ async fn schema_exists(client: &Client, schema: &str) -> SqlResult<bool> {
         .query_typed_one(sql, &[(&schema, Type::TEXT)])
         .await?;
     row.try_get(0)
-}
-
-/// A name as an identifier in SQL.
-pub(crate) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// What a session says of itself and of the server.
