@@ -83,7 +83,8 @@ fn lease_is_taken_renewed_and_released_on_either_kind_of_runtime() {
             lease.check().unwrap();
             let started = Instant::now();
             lease.release().await.unwrap();
-            assert!(started.elapsed() < Duration::from_secs(1));
+            // No renewal is under way that it would wait for.
+            assert!(started.elapsed() < Duration::from_millis(2500));
             assert!(is_free(&database));
         });
     }
@@ -145,7 +146,8 @@ fn release_is_found_by_looking_through_a_pooler() {
         holder.release().await.unwrap();
         let lease = waiting.await.unwrap();
         let late = released.elapsed();
-        assert!(late < Duration::from_millis(1500), "{late:?}");
+        // It looks once a second.
+        assert!(late < Duration::from_secs(5), "{late:?}");
         lease.release().await.unwrap();
     });
 }
@@ -188,7 +190,7 @@ fn loss_can_be_awaited() {
         let lost = lease.lease_lost().unwrap();
         assert!(!lost.wait_timeout(Duration::from_millis(100)).await);
         sql(&database, "DELETE FROM key_value");
-        assert!(timeout(Duration::from_secs(3), lost.clone()).await.unwrap());
+        assert!(timeout(SOON, lost.clone()).await.unwrap());
         drop(lease);
 
         let lease = LeaseLock::acquire(&ctx).await.unwrap();

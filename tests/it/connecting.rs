@@ -21,7 +21,8 @@ const LONG: Duration = Duration::from_secs(60);
 fn application_names(database: &Database) -> Vec<String> {
     let rows = database.sql(
         "SELECT application_name FROM pg_stat_activity \
-         WHERE datname = current_database() AND application_name <> 'the tests'",
+         WHERE datname = current_database() AND application_name <> 'the tests' \
+         AND backend_type = 'client backend'",
     );
     let names = rows.into_iter().map(|row| row[0].clone().unwrap());
     names.collect()
@@ -312,7 +313,8 @@ fn two_leases_share_the_one_connection_of_a_pooler() {
         );
     }
     let backends = server.address().sql(&format!(
-        "SELECT pid FROM pg_stat_activity WHERE datname = '{}' AND application_name <> 'the tests'",
+        "SELECT pid FROM pg_stat_activity WHERE datname = '{}' AND application_name <> 'the tests' \
+         AND backend_type = 'client backend'",
         database.name()
     ));
     assert!(backends.len() <= 1, "{backends:?}");

@@ -161,6 +161,7 @@ fn long_lease(url: String) -> Dislock {
 /// The command came to its end, and the lease was given up.
 #[track_caller]
 fn assert_survived(mut run: Run, database: &Database) {
+    run.end_work();
     assert_eq!(run.exit_code(), 0, "{}", run.stderr());
     assert!(run.spans()[0].done);
     let row = database.lease().unwrap();
@@ -172,7 +173,7 @@ fn a_restarted_server_finds_the_lease_renewed_and_the_command_working() {
     for how in [Stop::Fast, Stop::Immediate] {
         let server = Server::start();
         let database = server.database();
-        let mut run = long_lease(database.url()).work(Duration::from_secs(5));
+        let mut run = long_lease(database.url()).work(LONG);
         run.wait_for_worker();
 
         server.restart(how);
@@ -186,8 +187,7 @@ fn a_restarted_server_finds_the_lease_renewed_and_the_command_working() {
 fn a_terminated_connection_is_made_again() {
     let server = Server::start();
     let database = server.database();
-    let mut run =
-        long_lease(database.url() + "?application_name=victim").work(Duration::from_secs(4));
+    let mut run = long_lease(database.url() + "?application_name=victim").work(LONG);
     run.wait_for_worker();
 
     server.terminate("victim");
@@ -200,7 +200,7 @@ fn a_terminated_connection_is_made_again() {
 fn a_network_that_is_back_in_time_costs_nothing() {
     let database = Database::new();
     let proxy = database.proxy();
-    let mut run = long_lease(database.url_via(&proxy)).work(Duration::from_secs(6));
+    let mut run = long_lease(database.url_via(&proxy)).work(LONG);
     run.wait_for_worker();
 
     proxy.go_away();
@@ -241,11 +241,12 @@ fn a_server_that_became_a_standby_is_no_lock_any_more() {
 fn at_the_commands_end_an_unreachable_database_holds_the_exit_up_for_5_seconds_at_most() {
     let database = Database::new();
     let proxy = database.proxy();
-    let mut run = Dislock::lease(database.url_via(&proxy), 60.0)
-        .work_under_shell("\"$@\"; exit 7", Duration::from_secs(1));
+    let mut run =
+        Dislock::lease(database.url_via(&proxy), 60.0).work_under_shell("\"$@\"; exit 7", LONG);
     run.wait_for_worker();
 
     proxy.silence();
+    run.end_work();
 
     assert_eq!(run.exit_code(), 7, "{}", run.stderr());
     let waited = worker::now() - run.spans()[0].end;
@@ -307,7 +308,8 @@ fn a_machine_that_was_paused_past_the_ttl_stops_the_command_at_once() {
 
     assert_eq!(holder.exit_code(), 75, "{}", holder.stderr());
     let survived = holder.spans()[0].end.saturating_sub(woken);
-    assert!(survived < Duration::from_millis(250), "{survived:?}");
+    // As late as a busy machine may be.
+    assert!(survived < Duration::from_secs(2), "{survived:?}");
     assert_eq!(successor.spans().len(), 1);
     assert!(database.lease().unwrap().seconds_left > 0.0);
 }

@@ -23,6 +23,15 @@ fn lease(database: &Database, key: &str, ttl: f64) -> LeaseLock {
     LeaseLock::acquire(&ctx).unwrap()
 }
 
+/// A lease of 3 s that outlives nearly as long a delay of its renewals, as a busy machine may cause it.
+fn renewed_often(database: &Database, key: &str) -> LeaseLock {
+    let ctx = builder(database, key)
+        .ttl(Duration::from_secs(3))
+        .heartbeat_interval(Duration::from_millis(300))
+        .kill_grace(Duration::from_millis(100));
+    LeaseLock::acquire(&ctx.build().unwrap()).unwrap()
+}
+
 /// Through a proxy that counts, without the question whether the server knows TLS.
 fn counted(database: &Database, proxy: &Proxy) -> LockContextBuilder {
     let url = format!("{}?sslmode=disable", database.url_via(proxy));
@@ -50,7 +59,7 @@ fn thousands_of_leases_are_kept_over_one_connection() {
     const LEASES: usize = 2000;
     let database = Database::new();
     let leases: Vec<LeaseLock> = (0..LEASES)
-        .map(|n| lease(&database, &format!("job-{n}"), 6.0))
+        .map(|n| lease(&database, &format!("job-{n}"), 10.0))
         .collect();
 
     eventually("the second connection is closed when idle", || {
@@ -58,7 +67,7 @@ fn thousands_of_leases_are_kept_over_one_connection() {
     });
     let leases_of = "FROM key_value WHERE key LIKE 'cronjob-lock:lease:%'";
     let newest = database.value(&format!("SELECT max(expire_at) {leases_of}"));
-    // Two TTLs later.
+    // More than a TTL later.
     let kept =
         format!("SELECT min(expire_at) > '{newest}'::timestamptz + interval '12 s' {leases_of}");
     eventually("every lease is renewed, and renewed again", || {
@@ -92,7 +101,7 @@ fn every_renewal_of_a_batch_is_a_hot_update() {
 #[test]
 fn losing_one_lease_touches_no_other() {
     let database = Database::new();
-    let [a, b, c] = ["a", "b", "c"].map(|key| lease(&database, key, 3.0));
+    let [a, b, c] = ["a", "b", "c"].map(|key| renewed_often(&database, key));
 
     database.sql("DELETE FROM key_value WHERE key = 'cronjob-lock:lease:b'");
 
@@ -179,7 +188,7 @@ fn renewal_under_way_does_not_bring_back_a_lease_that_is_released() {
 #[test]
 fn row_that_somebody_has_locked_costs_only_its_own_lease() {
     let database = Database::new();
-    let [a, b, c] = ["a", "b", "c"].map(|key| lease(&database, key, 3.0));
+    let [a, b, c] = ["a", "b", "c"].map(|key| renewed_often(&database, key));
     let mut dba = database.session();
     dba.sql("BEGIN");
     dba.sql("SELECT 1 FROM key_value WHERE key = 'cronjob-lock:lease:b' FOR UPDATE");
@@ -200,7 +209,7 @@ fn lease_survives_a_lock_on_its_row_that_is_gone_in_time() {
     dba.sql("BEGIN");
     dba.sql("SELECT 1 FROM key_value FOR UPDATE");
     eventually("a renewal is overdue", || {
-        database.row("cronjob-lock:lease:a").unwrap().seconds_left < 3.5
+        database.row("cronjob-lock:lease:a").unwrap().seconds_left < 4.0
     });
     dba.sql("ROLLBACK");
 
@@ -279,7 +288,8 @@ fn release_is_bounded_while_the_network_is_silent() {
     let started = Instant::now();
     let outcome = lease.release();
 
-    assert!(outcome.is_err() && started.elapsed() < Duration::from_secs(5));
+    // 3 s for the renewal that is under way, and 1.5 s; what nobody bounds lasts 10 s and more.
+    assert!(outcome.is_err() && started.elapsed() < Duration::from_secs(8));
 }
 
 #[test]
@@ -309,7 +319,8 @@ fn schedule_lock_leaves_no_connection_behind() {
 
     let _slot = ScheduleLock::acquire(&ctx).unwrap();
 
-    wait::value("it is closed", Duration::from_secs(1), || {
+    // Not only when it would be closed for want of use, after 3 s.
+    wait::value("it is closed", Duration::from_millis(2500), || {
         (connections(&database) == 0).then_some(())
     });
     assert_eq!(proxy.round_trips(), 2);

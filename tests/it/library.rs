@@ -138,7 +138,8 @@ fn what_a_lock_needs_is_checked_before_any_connection() {
     ];
 
     assert!(errors.iter().all(Error::is_configuration), "{errors:?}");
-    assert!(start.elapsed() < Duration::from_secs(1));
+    // It would try to connect for 10 s.
+    assert!(start.elapsed() < Duration::from_secs(5));
 }
 
 #[test]

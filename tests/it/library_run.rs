@@ -111,9 +111,10 @@ fn a_command_that_cannot_run_is_an_error_and_takes_no_lock() {
 #[test]
 fn the_guardian_is_not_found_by_a_wait_for_any_child() {
     let database = Database::new();
-    let run = thread::spawn(move || {
-        run_with_locks(["sh", "-c", "sleep 0.5"], &context(&database), LEASE)
-    });
+    let gate = home::new_dir("gate").join("open");
+    let script = "while ! [ -e \"$0\" ]; do sleep 0.02; done";
+    let command = ["sh", "-c", script, gate.to_str().unwrap()].map(String::from);
+    let run = thread::spawn(move || run_with_locks(command, &context(&database), LEASE));
     let own = Pid::this();
     let guardian = || {
         processes::children(own)
@@ -127,5 +128,6 @@ fn the_guardian_is_not_found_by_a_wait_for_any_child() {
         assert_eq!(waited, Err(Errno::ECHILD));
     }
 
+    std::fs::write(gate, "").unwrap();
     assert_eq!(run.join().unwrap().unwrap(), 0);
 }

@@ -12,10 +12,10 @@ use crate::support::wait::eventually;
 const LONG: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(2);
 /// What a busy machine may add to any time.
-const SLACK: Duration = Duration::from_secs(2);
+const SLACK: Duration = Duration::from_secs(5);
 
 fn host(database: &Database) -> Dislock {
-    Dislock::lease(database.url(), TTL.as_secs_f64()).options(&["--wait", "forever"])
+    Dislock::renewed_often(database.url(), TTL.as_secs_f64()).options(&["--wait", "forever"])
 }
 
 fn standby(database: &Database) -> Run {

@@ -21,9 +21,9 @@ fn acquisition_that_was_answered_after_its_ttl_is_asked_for_again_before_anythin
     let mut locker = database.session();
     locker.sql("BEGIN");
     locker.sql("SELECT 1 FROM key_value FOR UPDATE");
-    let mut run = Dislock::lease(database.url(), 0.8).start(["sh", "-c", "echo ran"]);
+    let mut run = Dislock::renewed_often(database.url(), 2.0).start(["sh", "-c", "echo ran"]);
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
-                 AND datname = current_database() AND now() > query_start + interval '1.5 s'";
+                 AND datname = current_database() AND now() > query_start + interval '2.2 s'";
     // Longer than the TTL, and shorter than the connect timeout.
     eventually("the acquisition has waited for the lock", || {
         database.value(waits) == "1"
@@ -81,7 +81,7 @@ fn a_row_that_a_trigger_swallows_is_a_failure_and_not_a_conflict() {
     );
     let cron = Dislock::schedule(database.url(), "0 0 1 1 *");
     for dislock in [Dislock::lease(database.url(), 30.0), cron] {
-        let dislock = dislock.env("LOCK_CONNECT_TIMEOUT_SECONDS", "0.5");
+        let dislock = dislock.env("LOCK_CONNECT_TIMEOUT_SECONDS", "2");
         let finished = dislock.run(["echo", "ran"]);
         assert_eq!((finished.code, &*finished.stdout), (1, ""));
         assert!(
@@ -102,7 +102,7 @@ fn a_count_that_a_trigger_swallows_is_a_failure_that_leaves_nothing_locked() {
     );
     let cron = Dislock::schedule(database.url(), "0 0 1 1 *");
     for dislock in [Dislock::lease(database.url(), 30.0), cron] {
-        let dislock = dislock.env("LOCK_CONNECT_TIMEOUT_SECONDS", "0.5");
+        let dislock = dislock.env("LOCK_CONNECT_TIMEOUT_SECONDS", "2");
 
         let finished = dislock.run(["echo", "ran"]);
 
@@ -144,13 +144,14 @@ fn a_connection_that_was_closed_while_idle_is_no_reason_to_warn() {
     let role = database.role("LOGIN");
     database.sql(&format!(
         "GRANT SELECT, INSERT, UPDATE ON key_value TO {role}; \
-         ALTER ROLE {role} SET idle_session_timeout = '100ms'"
+         ALTER ROLE {role} SET idle_session_timeout = '400ms'"
     ));
     let dislock = Dislock::lease(database.url_as(&role, ""), 10.0);
 
+    // Long after that, so that the two do not meet.
     let finished = dislock
-        .env("LOCK_LEASE_INTERVAL", "0.5")
-        .run(["sleep", "1.5"]);
+        .env("LOCK_LEASE_INTERVAL", "1")
+        .run(["sleep", "2.5"]);
 
     assert_eq!((finished.code, &*finished.stderr), (0, ""));
 }
@@ -175,7 +176,7 @@ fn lock_rows_are_committed_durably_even_where_the_session_would_not_wait_for_it(
         .env("CRON_SCHEDULE", "@daily")
         .options(&["--strategy", "schedule,lease"]);
 
-    assert_eq!(dislock.run(["sleep", "0.5"]).code, 0);
+    assert_eq!(dislock.run(["sleep", "1.5"]).code, 0);
 
     let settings = database.sql("SELECT DISTINCT setting FROM seen");
     assert_eq!(settings, [[Some("local".to_owned())]]);
@@ -212,7 +213,7 @@ fn a_stderr_that_nobody_reads_costs_log_lines_and_neither_the_lease_nor_the_end(
 
 /// A pipe into which nothing fits any more, and its reader, which does not read.
 fn full_pipe() -> (OwnedFd, OwnedFd) {
-    let (reader, writer) = nix::unistd::pipe().unwrap();
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
     let flags = |flags| fcntl(writer.as_fd(), FcntlArg::F_SETFL(flags)).unwrap();
     flags(OFlag::O_NONBLOCK);
     let mut file = File::from(writer.try_clone().unwrap());

@@ -13,7 +13,7 @@ use crate::support::wait;
 #[test]
 fn a_live_lock_is_not_released_without_force_and_its_holder_goes_on() {
     let database = Database::new();
-    let mut holder = Dislock::lease(database.url(), 60.0).work(Duration::from_millis(1500));
+    let mut holder = Dislock::lease(database.url(), 60.0).work(Duration::from_secs(60));
     holder.wait_for_worker();
     let before = database.lease().unwrap().value;
 
@@ -22,6 +22,8 @@ fn a_live_lock_is_not_released_without_force_and_its_holder_goes_on() {
     assert_refused(&refused, 1, "--force");
     assert!(refused.stderr.contains(&before), "{refused:?}");
     assert_eq!(database.lease().unwrap().value, before);
+    assert!(!holder.spans()[0].done);
+    holder.end_work();
     assert_eq!(holder.exit_code(), 0);
 }
 
@@ -190,7 +192,7 @@ fn a_release_that_meets_a_renewal_ends_what_the_renewal_has_made() {
     let mut holder = database.session();
     holder.sql("BEGIN");
     holder.sql(&format!(
-        "UPDATE key_value SET value = 'renewed', expire_at = now() + interval '1 h' WHERE key = '{LEASE}'"
+        "UPDATE key_value SET value = 'renewed', expire_at = now() + interval '90 min' WHERE key = '{LEASE}'"
     ));
     let dislock = Dislock::new(database.url());
     let run = dislock.start_args(["--release", "job", "--force", "DATABASE_URL"]);

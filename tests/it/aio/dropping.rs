@@ -107,12 +107,15 @@ fn acquisition_that_arrives_late_is_followed_by_its_release() {
     let ctx = LockContext::builder(url, "job").ttl(Duration::from_secs(600));
     let ctx = ctx.build().unwrap();
     multi_thread().block_on(async {
-        let acquiring = LeaseLock::acquire(&ctx);
-        assert!(
-            timeout(Duration::from_millis(300), acquiring)
-                .await
-                .is_err()
-        );
+        let mut acquiring = Box::pin(LeaseLock::acquire(&ctx));
+        let connected = eventually_meanwhile("it is connected", || proxy.round_trips() == 1);
+        tokio::select! {
+            _ = &mut acquiring => panic!("the network is silent"),
+            () = connected => {}
+        }
+        // The statement is on its way.
+        let limit = Duration::from_millis(300);
+        assert!(timeout(limit, acquiring).await.is_err());
         eventually("it is given back over another connection", || {
             connections(&database, "AND query LIKE 'WITH due%' AND state = 'idle'") == "1"
         });
@@ -136,14 +139,11 @@ fn acquisition_that_was_dropped_while_its_row_was_locked_is_given_back() {
     let mut dba = database.session();
     dba.sql("BEGIN; SELECT 1 FROM key_value FOR UPDATE");
     multi_thread().block_on(async {
-        let acquiring = LeaseLock::acquire(&ctx);
-        assert!(
-            timeout(Duration::from_millis(300), acquiring)
-                .await
-                .is_err()
-        );
         let waiting = || connections(&database, "AND wait_event_type = 'Lock'");
-        eventually("it waits for the lock", || waiting() == "1");
+        tokio::select! {
+            _ = LeaseLock::acquire(&ctx) => panic!("its row is locked"),
+            () = eventually_meanwhile("it waits for the lock", || waiting() == "1") => {}
+        }
         // Nobody tries to give it back for longer than 2 s; what was sent behind it is all that is left.
         sleep(Duration::from_secs(3)).await;
 

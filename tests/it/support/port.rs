@@ -9,6 +9,7 @@ use socket2::{Domain, Socket, Type};
 /// A socket that is bound and does not listen keeps it: the kernel gives it to nobody who asks for
 /// some port, and lets those bind it, too, who ask for it by number and with `SO_REUSEADDR`, as
 /// servers do.
+#[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
     _reservation: Socket,

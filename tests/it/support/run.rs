@@ -40,6 +40,14 @@ impl Dislock {
             .env("RUN_LOCK_TTL_SECONDS", ttl.to_string())
     }
 
+    /// One lease of so many seconds that outlives nearly as long a delay of its renewals, as a busy
+    /// machine may cause it: for tests in which it is not to be lost.
+    pub(crate) fn renewed_often(url: impl Into<OsString>, ttl: f64) -> Self {
+        Self::lease(url, ttl)
+            .env("LOCK_LEASE_INTERVAL", (ttl / 10.0).to_string())
+            .env("LOCK_KILL_GRACE_SECONDS", "0.1")
+    }
+
     /// One slot of this crontab schedule.
     pub(crate) fn schedule(url: impl Into<OsString>, cron: &str) -> Self {
         Self::new(url).env("CRON_SCHEDULE", cron)
@@ -264,6 +272,11 @@ impl Run {
             }
             worker
         })
+    }
+
+    /// Has the workers come to their end, as if their time was over.
+    pub(crate) fn end_work(&self) {
+        worker::end(&self.dir);
     }
 
     /// Everything that runs and descends from this run, whatever group or parent it has by now.

@@ -15,6 +15,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Pid, Uid, User};
 
 use super::database::{Address, Database};
+use super::port::Port;
 use super::{home, processes};
 
 /// Where most tests make their database: the server behind `TEST_DATABASE_URL`, else one that is
@@ -46,7 +47,8 @@ pub(crate) enum Stop {
 #[derive(Debug)]
 pub(crate) struct Server {
     dir: PathBuf,
-    port: u16,
+    /// Its own also while it is stopped.
+    port: Port,
 }
 
 impl Server {
@@ -59,27 +61,15 @@ impl Server {
         let dir = home::new_dir("server");
         give_to_server_user(&dir);
         run_as_server(as_server("cp").arg("-R").args([&template(), &dir]), &dir);
-        let mut server = Self { dir, port: 0 };
+        let port = Port::new();
+        let server = Self { dir, port };
         server.configure(settings);
-        server.start_on_some_port();
+        server.resume();
         server
     }
 
-    /// A port that is free now may be taken when the server binds it: the server decides. From
-    /// below the range that outgoing connections use, so that a stopped server keeps its port.
-    fn start_on_some_port(&mut self) {
-        for _ in 0..20 {
-            self.port = rand::random_range(10_000..32_000);
-            if self.try_resume() {
-                return;
-            }
-            assert!(self.log().contains("could not bind"), "{}", self.log());
-        }
-        panic!("no free port: {}", self.log());
-    }
-
     pub(crate) fn address(&self) -> Address {
-        Address::local(self.port)
+        Address::local(self.port())
     }
 
     /// The directory of the server's socket.
@@ -88,7 +78,7 @@ impl Server {
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     /// A new database on this server, with the table.
@@ -96,7 +86,7 @@ impl Server {
         Database::on(&self.address())
     }
 
-    /// Stops the server; its port stays its own for [`resume`](Self::resume).
+    /// Stops the server, until [`resume`](Self::resume).
     pub(crate) fn stop(&self, how: Stop) {
         assert!(self.try_stop(how), "{}", self.log());
     }
@@ -126,13 +116,14 @@ impl Server {
         give_to_server_user(&dir);
         run_as_server(as_server("cp").arg("-R").args([&self.data(), &dir]), &dir);
         self.resume();
-        let mut replica = Self { dir, port: 0 };
+        let port = Port::new();
+        let replica = Self { dir, port };
         replica.configure(&format!(
             "primary_conninfo = 'host=127.0.0.1 port={} user=postgres'",
-            self.port
+            self.port()
         ));
         fs::write(replica.data().join("standby.signal"), "").expect("write standby.signal");
-        replica.start_on_some_port();
+        replica.resume();
         replica
     }
 
@@ -210,7 +201,7 @@ impl Server {
     }
 
     fn try_resume(&self) -> bool {
-        let options = format!("-p {} -k {}", self.port, self.dir.display());
+        let options = format!("-p {} -k {}", self.port(), self.dir.display());
         let mut pg_ctl = self.pg_ctl();
         pg_ctl.arg("-l").arg(self.dir.join("log"));
         // No pipe: the server would hold it open.

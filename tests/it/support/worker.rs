@@ -18,6 +18,9 @@ use super::home::RUN_MARK;
 /// How long to work, in milliseconds.
 const WORK: &str = "IT_WORK_MILLIS";
 
+/// The file in the directory of a run that ends its workers' work.
+const ENOUGH: &str = "enough";
+
 /// The sign of life comes this often.
 const PULSE: Duration = Duration::from_millis(4);
 
@@ -82,6 +85,11 @@ pub(crate) fn spans(run: &Path) -> Vec<Span> {
     spans
 }
 
+/// Has the workers of a run come to their end.
+pub(crate) fn end(run: &Path) {
+    fs::write(run.join(ENOUGH), "").expect("tell the workers to end");
+}
+
 /// How long two workers were alive at the same time, in the worst case; `None` when never.
 pub(crate) fn overlap(spans: &[Span]) -> Option<Duration> {
     let pairs = spans
@@ -117,8 +125,9 @@ fn work(run: &Path, duration: Duration) {
             .expect("write the worker's log");
     };
     let start = now();
+    let enough = run.join(ENOUGH);
     write("start", start);
-    while now() < start + duration {
+    while now() < start + duration && !enough.exists() {
         std::thread::sleep(PULSE);
         write("alive", now());
     }

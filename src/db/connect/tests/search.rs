@@ -42,7 +42,8 @@ fn a_peer_that_accepts_and_says_nothing_is_given_up_at_the_deadline() {
         let error = runtime()
             .block_on(connect_within(&target, limit))
             .unwrap_err();
-        assert!(start.elapsed() < limit * 4, "{:?}", start.elapsed());
+        // Everything else that is bounded takes 10 s or more.
+        assert!(start.elapsed() < AMPLE / 4, "{:?}", start.elapsed());
         assert!(error.is_passing());
         assert_eq!(error.sqlstate(), None);
         assert_eq!(
@@ -76,7 +77,7 @@ fn every_host_that_failed_is_named() {
         silent.port
     );
     let error = runtime()
-        .block_on(connect_within(&target, Duration::from_millis(300)))
+        .block_on(connect_within(&target, Duration::from_secs(1)))
         .unwrap_err();
     let message = chain(&error);
     assert!(
@@ -122,7 +123,17 @@ fn a_way_of_asking_for_proof_that_is_ruled_out_gets_none() {
     }
     assert_eq!(heard.lock().unwrap().as_slice(), b"");
     // The peer does hear it when nothing is ruled out.
-    let _error = runtime().block_on(connect_within(&target, Duration::from_millis(300)));
+    let hears = async {
+        while heard.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    runtime().block_on(async {
+        tokio::select! {
+            _ = connect_within(&target, AMPLE) => panic!("it answers nothing more"),
+            () = hears => {}
+        }
+    });
     assert_eq!(heard.lock().unwrap().as_slice(), b"p\0\0\0\x0chunter2\0");
 }
 
