@@ -74,8 +74,10 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod lease;
+mod per_process;
 mod rules;
 mod sync;
+mod zones;
 
 #[cfg(target_os = "linux")]
 pub use command::run_with_locks;
