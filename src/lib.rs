@@ -75,6 +75,7 @@ mod error;
 pub mod fuzzing;
 mod lease;
 mod per_process;
+mod random;
 mod rules;
 mod sync;
 mod zones;
