@@ -70,6 +70,9 @@ mod command;
 mod context;
 mod db;
 mod error;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod forks;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;

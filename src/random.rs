@@ -21,29 +21,16 @@ pub(crate) fn generator() -> StdRng {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use fork::Fork;
-    use nix::sys::wait::{WaitStatus, waitpid};
-    use nix::unistd::Pid;
-
     use super::*;
+    use crate::forks::in_child;
 
     #[test]
-    #[expect(clippy::exit, reason = "the child must not go on with the tests")]
     fn children_of_one_parent_draw_different_numbers() {
-        let byte = || fraction().to_bits().to_ne_bytes()[3].into();
+        let byte = || fraction().to_bits().to_ne_bytes()[3];
         byte();
 
-        let children = [(); 8].map(|()| match fork::fork().unwrap() {
-            Fork::Parent(pid) => Pid::from_raw(pid),
-            Fork::Child => std::process::exit(byte()),
-        });
+        let drawn = [(); 8].map(|()| in_child(byte));
 
-        let drawn = children.map(|child| {
-            let WaitStatus::Exited(_, byte) = waitpid(child, None).unwrap() else {
-                panic!("the child was killed");
-            };
-            byte
-        });
         assert!(drawn.iter().any(|byte| *byte != drawn[0]), "{drawn:?}");
     }
 }

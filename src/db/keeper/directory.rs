@@ -127,34 +127,16 @@ impl Known {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::thread;
-    use std::time::Instant;
-
-    use fork::Fork;
-    use nix::sys::signal::{Signal, kill};
-    use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-    use nix::unistd::Pid;
-
     use super::*;
+    use crate::forks::in_child;
 
     #[test]
-    #[expect(clippy::exit, reason = "the child must not go on with the tests")]
     fn child_of_a_fork_has_a_list_of_its_own_though_its_parents_is_locked() {
         let directory = Directory::new();
         let _locked = directory.entries();
 
-        let child = match fork::fork().unwrap() {
-            Fork::Parent(pid) => Pid::from_raw(pid),
-            Fork::Child => std::process::exit(directory.entries().len().try_into().unwrap()),
-        };
+        let known = in_child(|| directory.entries().len().try_into().unwrap());
 
-        let end = Instant::now() + Duration::from_secs(10);
-        let mut status = WaitStatus::StillAlive;
-        while status == WaitStatus::StillAlive && Instant::now() < end {
-            status = waitpid(child, Some(WaitPidFlag::WNOHANG)).unwrap();
-            thread::sleep(Duration::from_millis(1));
-        }
-        let _ = kill(child, Signal::SIGKILL);
-        assert_eq!(status, WaitStatus::Exited(child, 0));
+        assert_eq!(known, 0);
     }
 }
