@@ -17,6 +17,7 @@ use crate::db::admin::{self, Listed, TableFacts};
 use crate::db::connect::{Connection, connect};
 use crate::db::failure::{Failure, NULL, answer_by, misshapen};
 use crate::error::{Error, Result};
+use crate::random;
 use crate::rules::retry::{Backoff, FailureClass};
 
 pub(crate) use crate::db::admin::LockRow;
@@ -228,7 +229,7 @@ async fn connect_patiently(ctx: &LockContext) -> Result<Connection, Failure> {
         };
         let left = give_up.saturating_duration_since(Instant::now());
         let pause = match failure.class() {
-            FailureClass::Passing => backoff.pause(left, rand::random()),
+            FailureClass::Passing => backoff.pause(left, random::fraction()),
             FailureClass::Permanent => None,
         };
         let Some(pause) = pause else {

@@ -14,6 +14,10 @@
 //!   their statements follow each other over one connection without waiting for the answers. Over a link
 //!   of 20 ms each way, a thousand took 0.6 s so and would have taken 44 s one by one. Releases that come
 //!   together are one statement.
+//! * Where the runtime's clock is paused (`tokio::time::pause`, `start_paused`) no server answers in time:
+//!   the clock jumps to the end of every wait, since sockets do not count as something to do. Taking a lock
+//!   fails at once, and leases that are held get lost. In a test of that kind call `tokio::time::resume`
+//!   first, or use the blocking calls: their clock is their own.
 //! * A guarded future can be cancelled, and is, when the lease is lost: see [`with_locks`].
 //!
 //! ```no_run

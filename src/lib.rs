@@ -70,12 +70,18 @@ mod command;
 mod context;
 mod db;
 mod error;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod forks;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod lease;
+mod per_process;
+mod random;
 mod rules;
 mod sync;
+mod zones;
 
 #[cfg(target_os = "linux")]
 pub use command::run_with_locks;

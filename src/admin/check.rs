@@ -17,6 +17,7 @@ use crate::db::store::{Holder, Store};
 use crate::db::timestamp::RowTime;
 use crate::error::Error;
 use crate::rules::slot;
+use crate::zones::zones;
 
 /// What a check found, in the order in which it was looked at.
 #[derive(Clone, Debug, Default)]
@@ -127,7 +128,7 @@ async fn look(
         let clock = answer_by(connection, by, Store::new(table).clock(client)).await?;
         let zone = match &settings.timezone {
             Some(zone) => zone.clone(),
-            None => slot::session_zone(&clock.zone, clock.utc_offset, clock.now, jiff::tz::db())
+            None => slot::session_zone(&clock.zone, clock.utc_offset, clock.now, zones())
                 .map_err(|e| Error::database(e.to_string()))?,
         };
         let (found, next) = findings::schedule(

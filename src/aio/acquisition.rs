@@ -10,6 +10,7 @@ use crate::db::keeper::{Directory, Keeper};
 use crate::db::store::OwnRow;
 use crate::db::taken::{HeldLease, Taken};
 use crate::error::{Error, Result};
+use crate::random;
 use crate::rules::lease::Loss;
 
 /// The keepers of the async calls, each a task on a runtime of the caller's.
@@ -54,7 +55,7 @@ impl Drop for Pending {
 pub(super) async fn acquire(ctx: &LockContext, plan: Plan, jitter_max: Duration) -> Result<Taken> {
     let keeper = keeper(ctx)?;
     let (sender, outcome) = oneshot::channel();
-    let delay = jitter_max.mul_f64(rand::random());
+    let delay = jitter_max.mul_f64(random::fraction());
     let wanted = keeper.clone().acquire(ctx, plan, delay, |outcome| {
         let undelivered = sender.send(outcome).err();
         undelivered.and_then(Result::ok)

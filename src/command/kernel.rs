@@ -13,8 +13,8 @@ pub(super) use exec::Image;
 pub(super) use forget::{forget_environment, forget_memory};
 pub(super) use memory::{MappedVec, SharedNanos};
 pub(super) use process::{
-    Status, Waited, close_all_but, exit, fork, pidfd_open, pidfd_signal, read_directory,
-    signal_group, signal_process, wait_for, wait_for_any, wait_for_guardian,
+    Status, Waited, close_all_but, close_on_exec_all_but, exit, fork, pidfd_open, pidfd_signal,
+    read_directory, signal_group, signal_process, wait_for, wait_for_any, wait_for_guardian,
 };
 pub(super) use signals::{
     Mask, block_all_signals, current_mask, drop_handlers, is_ignored, set_mask,

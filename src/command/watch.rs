@@ -23,7 +23,7 @@
 mod ending;
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -39,8 +39,8 @@ use self::ending::Phase;
 use super::alarm::Alarm;
 use super::frames::{Inbox, Notice, Order, Received, Spawn, instant, send_some};
 use super::kernel::{
-    SharedNanos, Waited, close_all_but, drop_handlers, exit, forget_environment, forget_memory,
-    signal_group, signal_process, wait_for, wait_for_any,
+    SharedNanos, Waited, close_all_but, close_on_exec_all_but, drop_handlers, exit,
+    forget_environment, forget_memory, signal_group, signal_process, wait_for, wait_for_any,
 };
 use super::launch::{Command, Group, launch};
 use super::signals::ends;
@@ -57,7 +57,10 @@ pub(super) fn watch(channel: OwnedFd, supervisor: Option<OwnedFd>, deadline: &Sh
     forget_environment(TITLE.to_bytes());
     forget_memory();
     match Watch::new(channel, supervisor, deadline) {
-        Ok(watch) => watch.run(),
+        Ok(watch) => {
+            watch.let_go_of_what_is_not_inherited();
+            watch.run()
+        }
         Err(_) => exit(1),
     }
 }
@@ -184,24 +187,35 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Keeps nothing that belongs to dislock or to the command: no terminal, no pipe whose other end
-    /// waits for its closing, no connection, no directory.
-    fn let_go(&self) {
-        let _ = setsid();
-        let _ = chdir(c"/");
+    /// Keeps nothing that the command does not inherit. The locks may be waited for for long, and meanwhile
+    /// the program may close what this process has a copy of: a connection would not end, a lock on a file
+    /// would stay.
+    fn let_go_of_what_is_not_inherited(&self) {
+        close_on_exec_all_but(&self.own_descriptors());
+    }
+
+    fn own_descriptors(&self) -> [RawFd; 6] {
         let starting = self.command.as_ref().and_then(|c| c.starting.as_ref());
         let number = |fd: Option<BorrowedFd<'_>>| {
             // What does not exist is stood in for by something that is kept anyway.
             fd.unwrap_or(self.channel.as_fd()).as_raw_fd()
         };
-        let mut keep = [
+        [
             number(None),
             number(self.supervisor.as_ref().map(AsFd::as_fd)),
             number(starting.map(AsFd::as_fd)),
             number(self.tree.as_ref().map(Tree::fd)),
             self.children.as_fd().as_raw_fd(),
             self.alarm.as_fd().as_raw_fd(),
-        ];
+        ]
+    }
+
+    /// Keeps nothing that belongs to dislock or to the command: no terminal, no pipe whose other end
+    /// waits for its closing, no connection, no directory.
+    fn let_go(&self) {
+        let _ = setsid();
+        let _ = chdir(c"/");
+        let mut keep = self.own_descriptors();
         close_all_but(&mut keep);
         for _ in (0..=2).filter(|fd| !keep.contains(fd)) {
             // The lowest number that is free, so this one; it stays open for good.

@@ -10,6 +10,7 @@ use crate::error::{Error, Result, Setting};
 use crate::rules::cron::Crontab;
 use crate::rules::lease::LeaseTiming;
 use crate::rules::slot;
+use crate::zones::zones;
 
 const DEFAULT_TTL: Duration = Duration::from_secs(60);
 const DEFAULT_KILL_GRACE: Duration = Duration::from_secs(10);
@@ -220,7 +221,7 @@ impl LockContextBuilder {
         let timezone = self
             .timezone
             .map(|name| {
-                slot::named_zone(&name, jiff::tz::db())
+                slot::named_zone(&name, zones())
                     .map_err(|e| Error::setting(Setting::Timezone, &*name, e.to_string()))
             })
             .transpose()?;

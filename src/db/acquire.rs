@@ -31,6 +31,7 @@ use super::timestamp::RowTime;
 use crate::clock::BootInstant;
 use crate::context::{LockContext, Plan};
 use crate::error::{Busy, Error, Kind, Result};
+use crate::random;
 use crate::rules::retry::{Backoff, FailureClass, wait_pause};
 
 /// For one attempt to reach the database when no time to keep trying was granted.
@@ -211,7 +212,7 @@ impl<'a> Acquirer<'a> {
         self.share_again().await;
         let mut look_now = self.listen().await;
         loop {
-            let Some(pause) = wait_pause(left(wait_until), expires_in, rand::random()) else {
+            let Some(pause) = wait_pause(left(wait_until), expires_in, random::fraction()) else {
                 return not_acquired(busy);
             };
             if !std::mem::take(&mut look_now) {
@@ -301,7 +302,7 @@ impl<'a> Acquirer<'a> {
             }
             self.drop_connection(&failure).await;
             let pause = match failure.class() {
-                FailureClass::Passing => backoff.pause(left(retry_until), rand::random()),
+                FailureClass::Passing => backoff.pause(left(retry_until), random::fraction()),
                 FailureClass::Permanent => None,
             };
             let Some(pause) = pause else {

@@ -33,6 +33,7 @@ use self::error::Reason;
 use self::socket::{Address, addresses};
 use self::stream::{Encrypted, LoginWatch};
 use super::conninfo::{Conninfo, Host, LoadBalanceHosts, TargetSessionAttrs, TlsOptions};
+use crate::random;
 
 /// For the goodbye, which nobody needs.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
@@ -193,7 +194,7 @@ pub(crate) async fn connect(
 ) -> Result<Connection, ConnectError> {
     let mut hosts: Vec<&Host> = target.hosts.iter().collect();
     if target.load_balance_hosts == LoadBalanceHosts::Random {
-        hosts.shuffle(&mut rand::rng());
+        hosts.shuffle(&mut random::generator());
     }
     let wanted = target.target_session_attrs;
     let passes = if wanted == TargetSessionAttrs::PreferStandby {
@@ -235,7 +236,7 @@ async fn try_host(
         .map_err(|_| Reason::TimedOut)?
         .map_err(Reason::Lookup)?;
     if target.load_balance_hosts == LoadBalanceHosts::Random {
-        found.shuffle(&mut rand::rng());
+        found.shuffle(&mut random::generator());
     }
 
     let mut last = Reason::NoAddress;

@@ -19,6 +19,7 @@ use super::keeper::Shared;
 use super::shared::SharedConnection;
 use super::store::{OwnRow, Touched};
 use crate::clock::BootInstant;
+use crate::random;
 use crate::rules::lease::batch_limit;
 use crate::rules::retry::Backoff;
 
@@ -108,7 +109,7 @@ impl Heartbeat {
                     .min();
                 let pause = self
                     .backoff
-                    .pause(least.unwrap_or(Duration::MAX), rand::random());
+                    .pause(least.unwrap_or(Duration::MAX), random::fraction());
                 self.rest_until = pause.map(|pause| now.after(pause));
                 let mut holdings = keeper.holdings();
                 for Due { id, backoff, .. } in due {
@@ -189,7 +190,7 @@ fn settle(keeper: &Shared, due: Due, sent: BootInstant, touched: Touched) {
         Touched::Until(_) => None,
         Touched::Locked => {
             let now = BootInstant::now();
-            let pause = backoff.pause(state.deadlines().stop_at.left(now), rand::random());
+            let pause = backoff.pause(state.deadlines().stop_at.left(now), random::fraction());
             if pause.is_some() && backoff.failures() == COMMON_LOCKS {
                 log::warn!(
                     event = "renewal_failed", key, owner;

@@ -23,8 +23,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rand::TryRng;
-use rand::rngs::SysRng;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{sleep, timeout};
@@ -38,6 +36,7 @@ use super::taken::{HeldLease, Taken};
 use crate::context::{LockContext, Plan};
 use crate::error::Result;
 use crate::lease::LeaseState;
+use crate::random;
 use crate::rules::lease::LeaseTerm;
 
 pub(crate) use self::directory::Directory;
@@ -322,10 +321,7 @@ impl Keeper {
 
 /// What an acquisition writes into its rows: the owner, readable, and a nonce that nobody else has.
 fn new_value(ctx: &LockContext) -> Arc<str> {
-    // Straight from the system: a thread's own generator goes on with the same numbers in every child
-    // of a fork, and in every copy of a virtual machine, and so all of them would be the same holder.
-    let nonce = SysRng.try_next_u64().unwrap_or_else(|_| rand::random());
-    format!("{}:{nonce:016x}", ctx.owner()).into()
+    format!("{}:{:016x}", ctx.owner(), random::number()).into()
 }
 
 impl Shared {

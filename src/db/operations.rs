@@ -19,6 +19,7 @@ use super::shared::SharedConnection;
 use super::store::{OwnRow, Store, Touched};
 use crate::context::LockContext;
 use crate::error::{Error, Result};
+use crate::random;
 use crate::rules::retry::{Backoff, FailureClass};
 
 /// How long a statement on the shared connection may wait for another session's lock.
@@ -198,7 +199,7 @@ impl Operations {
             let pause = match failure.class() {
                 FailureClass::Passing => {
                     let left = by.saturating_duration_since(Instant::now());
-                    backoff.pause(left, rand::random())
+                    backoff.pause(left, random::fraction())
                 }
                 FailureClass::Permanent => None,
             };

@@ -14,6 +14,7 @@ use crate::db::keeper::{Keeper, LAST_RENEWAL, RELEASE};
 use crate::db::store::OwnRow;
 use crate::db::taken::{HeldLease, Taken};
 use crate::error::{Error, Result};
+use crate::random;
 use crate::rules::lease::Loss;
 
 /// What the keeper's thread may need beyond the bounds of its I/O to say that it has finished.
@@ -41,7 +42,7 @@ impl Acquisition {
     ) -> Result<Self> {
         let keeper = keepers::keeper(ctx)?;
         let (sender, outcome) = mpsc::sync_channel(1);
-        let delay = jitter_max.mul_f64(rand::random());
+        let delay = jitter_max.mul_f64(random::fraction());
         let wanted = keeper.clone().acquire(ctx, plan, delay, move |outcome| {
             let undelivered = sender.send(outcome).err();
             drop(done);

@@ -16,7 +16,7 @@ use dislock::{LeaseLock, LockContext, LockStrategy};
 use fork::Fork;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, alarm};
 
 use crate::support::database::Database;
 use crate::support::proxy::Proxy;
@@ -48,6 +48,8 @@ fn forked(child: impl FnOnce()) -> Child {
     match fork::fork().unwrap() {
         Fork::Parent(pid) => Child(Pid::from_raw(pid)),
         Fork::Child => {
+            // One that hangs ends even when its parent has given up on it.
+            alarm::set(SOON.as_secs().try_into().unwrap());
             let outcome = catch_unwind(AssertUnwindSafe(child));
             std::process::exit(outcome.is_err().into());
         }
@@ -176,6 +178,42 @@ fn children_of_a_busy_program_take_locks() {
             stop.store(true, Ordering::Relaxed);
         });
     });
+}
+
+/// The data of the zones is read once, which takes a moment.
+#[test]
+fn children_of_a_program_that_is_reading_its_first_zone_read_theirs() {
+    alone(
+        "children_of_a_program_that_is_reading_its_first_zone_read_theirs",
+        || {
+            let read = |zone: &str| {
+                let ctx = LockContext::builder("postgresql://app@db/app", "job");
+                let ctx = ctx.schedule("0 3 * * *").timezone(zone).build();
+                ctx.unwrap();
+            };
+            for micros in (0..2000).step_by(50) {
+                // One that has read none.
+                forked(|| {
+                    let begun = AtomicBool::new(false);
+                    std::thread::scope(|scope| {
+                        scope.spawn(|| {
+                            begun.store(true, Ordering::Release);
+                            read("Europe/Berlin");
+                        });
+                        while !begun.load(Ordering::Acquire) {
+                            std::hint::spin_loop();
+                        }
+                        let begun = Instant::now();
+                        while begun.elapsed() < Duration::from_micros(micros) {
+                            std::hint::spin_loop();
+                        }
+                        forked(|| read("Asia/Tokyo")).join();
+                    });
+                })
+                .join();
+            }
+        },
+    );
 }
 
 /// Each goes on with a copy of their parent's random numbers.

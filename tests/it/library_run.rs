@@ -1,16 +1,18 @@
 //! `run_with_locks` in a program with threads, children and signals of its own.
 
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use dislock::{LockContext, LockStrategy, run_with_locks};
+use dislock::{LeaseLock, LockContext, LockStrategy, run_with_locks};
 use nix::errno::Errno;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use crate::support::database::Database;
-use crate::support::wait::eventually;
+use crate::support::wait::{SOON, eventually, value};
 use crate::support::{home, processes};
 
 fn context(database: &Database) -> LockContext {
@@ -107,6 +109,34 @@ fn a_command_that_cannot_run_is_an_error_and_takes_no_lock() {
     assert!(database.lease().is_none());
 }
 
+/// One that this process has forked.
+fn guardian() -> Option<Pid> {
+    processes::children(Pid::this())
+        .into_iter()
+        .find(|&pid| processes::name(pid).as_deref() == Some("lock-guardian"))
+}
+
+/// Of which the guardian has a copy.
+#[test]
+fn what_the_program_closes_while_it_waits_for_its_locks_is_closed() {
+    let database = Database::new();
+    let holder = LeaseLock::acquire(&context(&database)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_read_timeout(Some(SOON)).unwrap();
+    let (served, _) = listener.accept().unwrap();
+    let waiter = LockContext::builder(database.url(), "job").wait(Duration::MAX);
+    let waiter = waiter.build().unwrap();
+    let run = thread::spawn(move || run_with_locks(["true"], &waiter, LEASE));
+    eventually("a guardian", || guardian().is_some());
+
+    drop(served);
+
+    assert_eq!(client.read(&mut [0]).unwrap(), 0, "its end is seen");
+    holder.release().unwrap();
+    assert_eq!(run.join().unwrap().unwrap(), 0);
+}
+
 /// A program that waits for any child must not meet one that is not its own.
 #[test]
 fn the_guardian_is_not_found_by_a_wait_for_any_child() {
@@ -115,19 +145,11 @@ fn the_guardian_is_not_found_by_a_wait_for_any_child() {
     let script = "while ! [ -e \"$0\" ]; do sleep 0.02; done";
     let command = ["sh", "-c", script, gate.to_str().unwrap()].map(String::from);
     let run = thread::spawn(move || run_with_locks(command, &context(&database), LEASE));
-    let own = Pid::this();
-    let guardian = || {
-        processes::children(own)
-            .into_iter()
-            .find(|&pid| processes::name(pid).as_deref() == Some("lock-guardian"))
-    };
-    eventually("a guardian", || guardian().is_some());
+    let guardian = value("a guardian", SOON, guardian);
 
-    if let Some(guardian) = guardian() {
-        let waited = waitpid(guardian, Some(WaitPidFlag::WNOHANG));
-        assert_eq!(waited, Err(Errno::ECHILD));
-    }
+    let waited = waitpid(guardian, Some(WaitPidFlag::WNOHANG));
 
+    assert_eq!(waited, Err(Errno::ECHILD));
     std::fs::write(gate, "").unwrap();
     assert_eq!(run.join().unwrap().unwrap(), 0);
 }

@@ -1,7 +1,7 @@
 //! Processes: fork, wait, signal, and what `/proc` lists.
 
 use std::mem::zeroed;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -205,6 +205,37 @@ pub(in crate::command) fn close_all_but(keep: &mut [RawFd]) {
     close_range(first, RawFd::MAX);
 }
 
+/// Closes every descriptor that no program would inherit, but those in `keep`. Does nothing where `/proc`
+/// does not list them.
+pub(in crate::command) fn close_on_exec_all_but(keep: &[RawFd]) {
+    for_each_descriptor(|fd| {
+        if !keep.contains(&fd) && is_close_on_exec(fd) {
+            // SAFETY: closes a descriptor that the caller says nobody uses any more.
+            unsafe { libc::close(fd) };
+        }
+    });
+}
+
+fn is_close_on_exec(fd: RawFd) -> bool {
+    // SAFETY: takes two numbers.
+    check_int(unsafe { libc::fcntl(fd, libc::F_GETFD) })
+        .is_ok_and(|flags| flags & libc::FD_CLOEXEC != 0)
+}
+
+/// Calls `each` with the open descriptors, as `/proc` lists them.
+fn for_each_descriptor(mut each: impl FnMut(RawFd)) {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let Ok(listing) = open(c"/proc/self/fd", flags, Mode::empty()) else {
+        return;
+    };
+    let own = listing.as_raw_fd();
+    let _ = read_directory(listing.as_fd(), |fd| {
+        if fd != own {
+            each(fd);
+        }
+    });
+}
+
 fn close_range(first: RawFd, last: RawFd) {
     if first > last {
         return;
@@ -214,14 +245,9 @@ fn close_range(first: RawFd, last: RawFd) {
     if closed.is_ok() {
         return;
     }
-    // Before Linux 5.9: one by one, as /proc lists them.
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let Ok(listing) = open(c"/proc/self/fd", flags, Mode::empty()) else {
-        return;
-    };
-    let listing_fd = listing.as_raw_fd();
-    let _ = read_directory(std::os::fd::AsFd::as_fd(&listing), |fd| {
-        if (first..=last).contains(&fd) && fd != listing_fd {
+    // Before Linux 5.9: one by one.
+    for_each_descriptor(|fd| {
+        if (first..=last).contains(&fd) {
             // SAFETY: as above.
             unsafe { libc::close(fd) };
         }

@@ -24,6 +24,7 @@ use crate::db::timestamp::{RowTime, system_time};
 use crate::error::{Busy, Error};
 use crate::rules::lease::LeaseTerm;
 use crate::rules::slot::{self, Candidates};
+use crate::zones::zones;
 
 /// What servers call the zone that most of them are in.
 const UTC_NAMES: &[&str] = &["UTC", "Etc/UTC", "GMT"];
@@ -152,7 +153,7 @@ impl Acquirer<'_> {
     fn learn_slot(&mut self, clock: &DatabaseClock) -> Result<(), Error> {
         let zone = match self.zone.take() {
             Some(zone) => zone,
-            None => slot::session_zone(&clock.zone, clock.utc_offset, clock.now, jiff::tz::db())
+            None => slot::session_zone(&clock.zone, clock.utc_offset, clock.now, zones())
                 .map_err(|e| Error::database(e.to_string()))?,
         };
         let end = self

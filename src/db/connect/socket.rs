@@ -1,14 +1,16 @@
 //! From a host to a connected socket.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::thread;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::oneshot;
 
 use crate::db::conninfo::{DEFAULT_SOCKET_DIRECTORIES, Host, Place, TcpOptions, shown_path};
 
@@ -19,8 +21,8 @@ pub(super) enum Address {
     Unix(PathBuf),
 }
 
-/// Everything that a host may stand for. Asks the resolver, in a thread of the runtime's pool: it
-/// cannot be interrupted, so the caller bounds the waiting.
+/// Everything that a host may stand for. The resolver cannot be interrupted, so the caller bounds the
+/// waiting.
 pub(super) async fn addresses(host: &Host) -> io::Result<Vec<Address>> {
     match &host.place {
         Place::Socket(directory) => Ok(vec![socket_in(directory, host.port)]),
@@ -39,7 +41,7 @@ pub(super) async fn addresses(host: &Host) -> io::Result<Vec<Address>> {
         Place::Tcp { name, .. } => {
             let name = name.as_deref().unwrap_or_default();
             let mut found = Vec::new();
-            for address in tokio::net::lookup_host((name, host.port)).await? {
+            for address in look_up(name, host.port).await? {
                 let address = Address::Tcp(address);
                 if !found.contains(&address) {
                     found.push(address);
@@ -48,6 +50,22 @@ pub(super) async fn addresses(host: &Host) -> io::Result<Vec<Address>> {
             Ok(found)
         }
     }
+}
+
+/// Asks the resolver, in a thread of its own. A runtime's pool panics when the system has no thread to
+/// spare; and the end of a runtime waits for its pool.
+async fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let name = name.to_owned();
+    let (sender, found) = oneshot::channel();
+    let resolve = move || {
+        let addresses = (&*name, port).to_socket_addrs();
+        // Whoever asked may have stopped waiting.
+        let _ = sender.send(addresses.map(Iterator::collect));
+    };
+    thread::Builder::new()
+        .name("dislock-resolver".to_owned())
+        .spawn(resolve)?;
+    found.await.map_err(io::Error::other)?
 }
 
 fn socket_in(directory: &str, port: u16) -> Address {
@@ -205,6 +223,25 @@ mod tests {
             error.to_string().starts_with("/nonexistent/.s.PGSQL.1: "),
             "{error}"
         );
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn without_a_thread_for_it_a_name_cannot_be_looked_up_now() {
+        let found = crate::forks::in_child(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = { runtime }.build().unwrap();
+            crate::forks::allow_no_threads();
+            runtime.block_on(look_up("localhost", 1)).is_ok().into()
+        });
+        assert_eq!(found, 0);
+    }
+
+    #[tokio::test]
+    async fn a_name_is_looked_up() {
+        let found = look_up("localhost", 7).await.unwrap();
+        assert!(found.iter().all(|found| found.port() == 7), "{found:?}");
+        assert!(!found.is_empty());
     }
 
     #[tokio::test]

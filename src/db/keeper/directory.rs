@@ -1,30 +1,21 @@
 //! Finding the keeper for a database and table again.
 //!
 //! A child of a fork has the memory of its parent's keepers, but not the keepers: it starts a list of its
-//! own, and what it remembers is left alone for ever. Even the mutex of its parent's list may be locked,
-//! by a thread that does not exist in the child. For the same reason nothing on the way to its own list
-//! waits for another thread: whoever comes first wins, where a `OnceLock` would wait for whoever began.
+//! own.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use once_cell::race::OnceBox;
-
 use super::{Body, Keeper, Shared};
 use crate::context::LockContext;
 use crate::error::Result;
+use crate::per_process::PerProcess;
 
 /// The keepers of one kind.
 #[derive(Debug)]
-pub(crate) struct Directory {
-    /// Whose list this is: the first process's that asked for it; 0 before.
-    process: AtomicU32,
-    entries: Mutex<Vec<Known>>,
-    /// The list of a process that was forked from that one.
-    forked: OnceBox<Directory>,
-}
+pub(crate) struct Directory(PerProcess<Mutex<Vec<Known>>>);
 
 /// A keeper that can be found.
 #[derive(Debug)]
@@ -37,11 +28,7 @@ pub(crate) struct Known {
 
 impl Directory {
     pub(crate) const fn new() -> Self {
-        Self {
-            process: AtomicU32::new(0),
-            entries: Mutex::new(Vec::new()),
-            forked: OnceBox::new(),
-        }
+        Self(PerProcess::new())
     }
 
     /// The keeper for the database and table of `ctx` that is `suitable`; started if there is none.
@@ -90,24 +77,8 @@ impl Directory {
 
     /// The keepers of this process.
     fn entries(&self) -> MutexGuard<'_, Vec<Known>> {
-        let list = self.list_of(std::process::id(), || Box::new(Self::new()));
-        list.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The first list on the way that is nobody's or this process's.
-    fn list_of(&self, process: u32, new: impl Fn() -> Box<Self>) -> &Self {
-        let mut list = self;
-        while !list.is_for(process) {
-            list = list.forked.get_or_init(&new);
-        }
-        list
-    }
-
-    fn is_for(&self, process: u32) -> bool {
-        let first = self
-            .process
-            .compare_exchange(0, process, Ordering::Relaxed, Ordering::Relaxed);
-        first.is_ok() || first == Err(process)
+        let entries = self.0.get_or_init(Mutex::default);
+        entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -156,64 +127,16 @@ impl Known {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::sync::mpsc;
-    use std::thread;
-    use std::time::Instant;
-
-    use fork::Fork;
-    use nix::sys::signal::{Signal, kill};
-    use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-    use nix::unistd::Pid;
-
     use super::*;
+    use crate::forks::in_child;
 
     #[test]
-    #[expect(clippy::exit, reason = "the child must not go on with the tests")]
     fn child_of_a_fork_has_a_list_of_its_own_though_its_parents_is_locked() {
         let directory = Directory::new();
         let _locked = directory.entries();
 
-        let child = match fork::fork().unwrap() {
-            Fork::Parent(pid) => Pid::from_raw(pid),
-            Fork::Child => std::process::exit(directory.entries().len().try_into().unwrap()),
-        };
+        let known = in_child(|| directory.entries().len().try_into().unwrap());
 
-        let end = Instant::now() + Duration::from_secs(10);
-        let mut status = WaitStatus::StillAlive;
-        while status == WaitStatus::StillAlive && Instant::now() < end {
-            status = waitpid(child, Some(WaitPidFlag::WNOHANG)).unwrap();
-            thread::sleep(Duration::from_millis(1));
-        }
-        let _ = kill(child, Signal::SIGKILL);
-        assert_eq!(status, WaitStatus::Exited(child, 0));
-    }
-
-    /// As a child must not that was forked while another thread of its parent's began a list.
-    #[test]
-    fn a_list_is_found_without_waiting_for_whoever_makes_one() {
-        let directory = Arc::new(Directory::new());
-        let new = || Box::new(Directory::new());
-        directory.list_of(1, new);
-        let (begun, is_begun) = mpsc::channel();
-        let (go_on, may_go_on) = mpsc::channel::<()>();
-        let slow = Arc::clone(&directory);
-        let maker = thread::spawn(move || {
-            let new = || {
-                begun.send(()).unwrap();
-                let _ = may_go_on.recv();
-                new()
-            };
-            slow.list_of(2, new).process.load(Ordering::Relaxed)
-        });
-        is_begun.recv().unwrap();
-        let (found, is_found) = mpsc::channel();
-        let quick = Arc::clone(&directory);
-        thread::spawn(move || found.send(quick.list_of(3, new).process.load(Ordering::Relaxed)));
-
-        let process = is_found.recv_timeout(Duration::from_secs(10));
-
-        assert_eq!(process, Ok(3));
-        drop(go_on);
-        let _ = maker.join();
+        assert_eq!(known, 0);
     }
 }
