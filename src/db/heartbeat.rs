@@ -82,7 +82,9 @@ impl Heartbeat {
         }
         let now = BootInstant::now();
         let left = |due: &Due| due.holding.state.deadlines().stop_at.left(now);
-        let limit = batch_limit(due.iter().map(left));
+        // Those that are not in the batch want their turn, too.
+        let others = keeper.holdings().shortest_ttl();
+        let limit = batch_limit(due.iter().map(left).chain(others));
         let outcome = tokio::select! {
             outcome = self.attempt(keeper, &due, limit) => outcome,
             _ = abandoned.wait_for(|abandoned| *abandoned >= number) => Err(Failure::Silent),

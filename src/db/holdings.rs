@@ -4,7 +4,8 @@
 //! was removed. A lease that is removed while it is in a batch stays removed: whatever the batch comes
 //! to, it is not put back.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct Holdings {
     held: HashMap<u64, Held>,
+    /// How many leases have which TTL.
+    ttls: BTreeMap<Duration, usize>,
     waiting: BTreeSet<(BootInstant, u64)>,
     last_id: u64,
     /// Batches are numbered; the one under way has this number.
@@ -75,6 +78,7 @@ impl Holdings {
         let id = self.last_id;
         let due_at = holding.state.renew_at();
         self.waiting.insert((due_at, id));
+        *self.ttls.entry(holding.ctx.ttl()).or_default() += 1;
         self.held.insert(
             id,
             Held {
@@ -88,7 +92,7 @@ impl Holdings {
 
     /// Removes a lease; answers the number of the batch that it is in, if it is in one.
     pub(crate) fn remove(&mut self, id: u64) -> Option<u64> {
-        let held = self.held.remove(&id)?;
+        let held = self.take_out(id)?;
         match held.due_at {
             Some(at) => {
                 self.waiting.remove(&(at, id));
@@ -96,6 +100,22 @@ impl Holdings {
             }
             None => Some(self.batch),
         }
+    }
+
+    fn take_out(&mut self, id: u64) -> Option<Held> {
+        let held = self.held.remove(&id)?;
+        if let Entry::Occupied(mut leases) = self.ttls.entry(held.holding.ctx.ttl()) {
+            *leases.get_mut() -= 1;
+            if *leases.get() == 0 {
+                leases.remove();
+            }
+        }
+        Some(held)
+    }
+
+    /// The shortest TTL of all leases that are held.
+    pub(crate) fn shortest_ttl(&self) -> Option<Duration> {
+        self.ttls.first_key_value().map(|(ttl, _)| *ttl)
     }
 
     /// When the first lease is due that is not in a batch.
@@ -133,7 +153,7 @@ impl Holdings {
             }
             self.waiting.remove(&(at, id));
             if held.holding.state.loss() == Some(Loss::Expired) {
-                if let Some(held) = self.held.remove(&id) {
+                if let Some(held) = self.take_out(id) {
                     batch.expired.push(held.holding);
                 }
                 continue;
@@ -159,7 +179,7 @@ impl Holdings {
 
     /// Forgets a lease of the batch that is lost.
     pub(crate) fn forget(&mut self, id: u64) {
-        self.held.remove(&id);
+        self.take_out(id);
     }
 }
 
@@ -169,11 +189,16 @@ mod tests {
     use crate::rules::lease::{LeaseTerm, LeaseTiming};
 
     fn holding(sent: BootInstant) -> Holding {
+        holding_for(SECOND * 60, sent)
+    }
+
+    fn holding_for(ttl: Duration, sent: BootInstant) -> Holding {
         let ctx = LockContext::builder("postgresql://app@db/app", "k")
+            .ttl(ttl)
             .build_with(&|_| None)
             .unwrap();
         let timing = LeaseTiming {
-            ttl: Duration::from_secs(60),
+            ttl,
             interval: ctx.heartbeat_interval(),
             kill_grace: Duration::from_secs(10),
         };
@@ -247,6 +272,30 @@ mod tests {
         let (_, batch) = holdings.take_due(now);
         assert_eq!((batch.due.len(), batch.expired.len()), (0, 1));
         assert!(holdings.is_empty());
+    }
+
+    #[test]
+    fn shortest_ttl_is_that_of_a_lease_that_is_held() {
+        let now = BootInstant::now();
+        let mut holdings = Holdings::default();
+        assert_eq!(holdings.shortest_ttl(), None);
+        holdings.add(holding(now));
+        let short = [(); 3].map(|()| holdings.add(holding_for(SECOND * 9, now)));
+        let ran_out = holdings.add(holding_for(SECOND * 5, now.before(SECOND * 5)));
+        assert_eq!(holdings.shortest_ttl(), Some(SECOND * 5));
+        let (_, batch) = holdings.take_due(now);
+        assert_eq!((ids(&batch), batch.expired.len()), (vec![], 1));
+        assert_eq!(holdings.remove(ran_out), None);
+        assert_eq!(holdings.shortest_ttl(), Some(SECOND * 9));
+        holdings.remove(short[0]);
+        let (_, batch) = holdings.take_due(now.after(SECOND * 4));
+        assert_eq!(ids(&batch), short[1..]);
+        assert_eq!(holdings.shortest_ttl(), Some(SECOND * 9), "in the batch");
+        holdings.forget(short[1]);
+        holdings.put_back(short[2], now.after(SECOND * 8), Backoff::default());
+        assert_eq!(holdings.shortest_ttl(), Some(SECOND * 9));
+        holdings.remove(short[2]);
+        assert_eq!(holdings.shortest_ttl(), Some(SECOND * 60));
     }
 
     #[test]

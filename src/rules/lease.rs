@@ -182,9 +182,9 @@ impl LeaseTerm {
     }
 }
 
-/// How long one attempt to renew leases may take when `lefts` remain of them: a third of the shortest,
-/// so that one connection that went silent leaves time for others, within bounds. A lease that is about
-/// to end does not leave the others next to nothing.
+/// How long one attempt to renew leases may take when `lefts` remain of them, and of those whose turn
+/// comes next: a third of the shortest, so that one connection that went silent leaves time for others,
+/// within bounds. A lease that is about to end does not leave the others next to nothing.
 pub(crate) fn batch_limit(lefts: impl Iterator<Item = Duration>) -> Duration {
     lefts
         .map(|left| (left / 3).max(MIN_ATTEMPT).min(left.max(SHORTEST_ATTEMPT)))
