@@ -193,9 +193,7 @@ fn a_job_that_writes_with_its_token() {
     };
     println!("\nprocess {}\n", std::process::id());
     let gate = PathBuf::from(std::env::var_os(JOB_GATE).unwrap());
-    while !gate.exists() {
-        thread::sleep(Duration::from_millis(2));
-    }
+    wait::eventually("the gate is opened", || gate.exists());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

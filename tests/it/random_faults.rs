@@ -22,6 +22,7 @@ use crate::support::processes;
 use crate::support::proxy::Proxy;
 use crate::support::run::{Dislock, Run, overlap};
 use crate::support::server::{Frozen, Server, Stop};
+use crate::support::wait::eventually;
 
 const TTL: f64 = 2.0;
 const INTERVAL: &str = "0.4";
@@ -155,13 +156,16 @@ fn round(server: &Server, fault: Fault, shape: &str, delay: Duration) -> Round {
         damage = None;
     }
     let contender = Dislock::lease(database.url(), TTL);
-    let successor = take_over(&contender, &mut holder, fault);
+    let mut successor = take_over(&contender, &mut holder, fault);
     drop(damage);
 
-    // Let both live on for a moment: an overlap is easier to see when it is longer.
-    let end = Instant::now() + Duration::from_millis(300);
-    while Instant::now() < end {
-        thread::sleep(Duration::from_millis(10));
+    if let Some(successor) = &mut successor {
+        // An overlap is easier to see when it is longer.
+        eventually("the successor has worked for a moment", || {
+            let ended = successor.try_exit_code().is_some();
+            let work = &successor.spans()[0];
+            ended || work.end - work.start >= Duration::from_millis(300)
+        });
     }
     let runs: Vec<&Run> = std::iter::once(&holder).chain(&successor).collect();
     Round {
@@ -175,14 +179,8 @@ fn take_over(contender: &Dislock, holder: &mut Run, fault: Fault) -> Option<Run>
     let begin = Instant::now();
     loop {
         let mut run = contender.work(Duration::from_secs(60));
-        loop {
-            if !run.spans().is_empty() {
-                return Some(run);
-            }
-            if run.try_exit_code().is_some() {
-                break;
-            }
-            thread::sleep(Duration::from_millis(2));
+        if run.gets_to_work() {
+            return Some(run);
         }
         let held = holder.try_exit_code().is_none() && is_working(holder);
         if held && begin.elapsed() > SURVIVED {

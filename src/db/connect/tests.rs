@@ -34,6 +34,15 @@ async fn connect_within(target: &str, limit: Duration) -> Result<Connection, Con
 
 const AMPLE: Duration = Duration::from_secs(20);
 
+/// Waits for something that another thread or process is about to do.
+fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
+    let deadline = Instant::now() + AMPLE;
+    while !happened() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn chain(error: &ConnectError) -> String {
     Chain(error).to_string()
 }

@@ -274,6 +274,18 @@ impl Run {
         })
     }
 
+    /// Waits until a worker works, or the run has ended without one; whether one does.
+    #[track_caller]
+    pub(crate) fn gets_to_work(&mut self) -> bool {
+        wait::value("a worker works, or the run ends", wait::SOON, || {
+            let ended = self.try_exit_code().is_some();
+            match self.spans().is_empty() {
+                true => ended.then_some(false),
+                false => Some(true),
+            }
+        })
+    }
+
     /// Has the workers come to their end, as if their time was over.
     pub(crate) fn end_work(&self) {
         worker::end(&self.dir);
@@ -363,14 +375,6 @@ impl Finished {
 pub(crate) fn work_when_free(dislock: &Dislock, limit: Duration) -> Run {
     wait::value("a contender gets the lock", limit, || {
         let mut run = dislock.work(Duration::from_secs(60));
-        loop {
-            if !run.spans().is_empty() {
-                return Some(run);
-            }
-            if run.try_exit_code().is_some() && run.spans().is_empty() {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        run.gets_to_work().then_some(run)
     })
 }

@@ -5,11 +5,11 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::unistd::User;
 
 use super::certificates::Identity;
+use super::eventually;
 
 pub(super) struct Server {
     /// Stops the server and removes its directory when this process is gone, however it went.
@@ -180,11 +180,7 @@ impl Server {
         let before = loaded();
         change();
         self.run("pg_ctl", &["reload", "-D", "data", "-s"]);
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while loaded() == before {
-            assert!(Instant::now() < deadline, "the server does not reload");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        eventually("the server reloads", || loaded() != before);
     }
 
     /// The major version.
